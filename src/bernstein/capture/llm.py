@@ -1,0 +1,532 @@
+"""``call_llm``: replay first, else ask the live model and record.
+
+The policy is written once, as a generator that yields what it needs; two small drivers feed it,
+one for plain code and threads, one for tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bernstein.capture.models.base import default_model, parse_model_name
+from bernstein.capture.models.registry import find_provider
+from bernstein.capture.portal import submit
+from bernstein.capture.run import OpenRun
+from bernstein.errors import ProviderError, ReplayMissError, UsageError
+from bernstein.events import trajectory as event
+from bernstein.events.entry import LANE
+from bernstein.recording.answer import Chunk, LlmAnswer, LlmFailure
+from bernstein.recording.key import LlmCall
+from bernstein.rundir import open_sdd
+from bernstein.settings import read_settings
+
+if TYPE_CHECKING:
+    from bernstein.capture.models.base import Provider
+    from bernstein.recording.rows import CallRow
+
+# --- where a call belongs
+
+
+@dataclass(frozen=True, slots=True)
+class CallScope:
+    """The run, lane and step that calls made here belong to."""
+
+    run: OpenRun
+    lane: str = ""
+    step_id: str | None = None
+
+
+_scope: ContextVar[CallScope | None] = ContextVar("bernstein_scope", default=None)
+
+
+@contextmanager
+def use_scope(scope_: CallScope) -> Iterator[None]:
+    """Let the calls of this context belong to ``scope_``."""
+    token = _scope.set(scope_)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Give the calls made inside a lane of their own, so that they replay among themselves.
+
+    Args:
+        name: ``[A-Za-z0-9._/-]{1,128}``; inside another scope it is put behind that one's name.
+    """
+    outer = _scope.get() or _process_scope()
+    lane = f"{outer.lane}/{name}" if outer.lane else name
+    if not name or not LANE.fullmatch(lane):
+        raise UsageError(
+            f"scope {name!r} gives the lane {lane!r}, which does not match {LANE.pattern}"
+        )
+    with use_scope(replace(outer, lane=lane)):
+        yield
+
+
+# --- the policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Wait for a future; answered with whether it was done within the bound."""
+
+    ticket: Future[None]
+    bound_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Begin to ask a live model."""
+
+    call: LlmCall
+    seed: int | None
+
+
+class _Next:
+    """The next piece from the live model: a Chunk, or the LlmAnswer that ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sleep:
+    """Let time pass before asking a live model again."""
+
+    seconds: float
+
+
+_Effect: TypeAlias = _Wait | _Ask | _Next | _Sleep | Chunk
+_Policy: TypeAlias = Generator[_Effect, Any, LlmAnswer]
+_Source: TypeAlias = Generator[_Effect, Any, LlmAnswer | LlmFailure]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What happened in one attempt."""
+
+    went_live: bool = False
+    has_streamed: bool = False
+
+
+def _with_retries(call: LlmCall, scope_: CallScope, max_retries: int) -> _Policy:
+    """Ask up to ``1 + max_retries`` times; each attempt is a call of its own in the recording."""
+    for attempt in range(max_retries + 1):
+        seen = _Seen()
+        try:
+            return (yield from _attempt(call, scope_, seen))
+        except ProviderError as error:
+            # What the reader has already seen of a stream cannot be taken back by a retry.
+            if attempt == max_retries or not error.is_retryable or seen.has_streamed:
+                raise
+        if seen.went_live:
+            yield _Sleep(min(0.5 * 2**attempt, 8.0))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
+    run, lane = scope_.run, scope_.lane
+    if run.follows_score:
+        yield _Wait(run.score.turn(lane))
+    with run.lock:
+        seq = run.begin_call(call, lane, scope_.step_id)
+        served = run.store.take(call, lane) if run.store.is_replay else None
+    begun_s = time.monotonic()
+
+    def finish(outcome: LlmAnswer | LlmFailure) -> None:
+        run.finish_call(
+            call,
+            outcome,
+            seq=seq,
+            lane=lane,
+            step_id=scope_.step_id,
+            begun_s=begun_s,
+            served=served,
+        )
+
+    seen.went_live = served is None
+    read: list[Chunk] = []
+    source = _serve(call, run, served) if served is not None else _ask_live(call, run.seed)
+    try:
+        outcome = yield from _read(source, read)
+    except _ReaderLeftError:
+        finish(_what_was_read(read))
+        raise GeneratorExit from None
+    seen.has_streamed = bool(read)
+    if run.follows_score:
+        yield _Wait(run.score.turn(lane))
+    finish(outcome)
+    if isinstance(outcome, LlmFailure):
+        raise outcome.as_error()
+    return outcome
+
+
+class _ReaderLeftError(Exception):
+    """The reader of a stream closed it before its end."""
+
+
+def _read(source: _Source, read: list[Chunk]) -> _Source:
+    """Pass a source's effects on, and keep the chunks that reach the reader."""
+    value: Any = None
+    while True:
+        try:
+            effect = source.send(value)
+        except StopIteration as end:
+            outcome: LlmAnswer | LlmFailure = end.value
+            return outcome
+        if isinstance(effect, Chunk):
+            try:
+                value = yield effect
+            except GeneratorExit:
+                raise _ReaderLeftError from None
+            read.append(effect)
+            continue
+        try:
+            value = yield effect
+        except ProviderError as error:
+            return LlmFailure(
+                error.error_class,
+                error.status,
+                error.text,
+                _what_was_read(read) if read else None,
+            )
+
+
+def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> _Source:
+    """The recorded outcome: its pieces where it is streamed, held until its turn has come."""
+    outcome = row.read_outcome(run.store.blobs)
+    if call.is_streamed:
+        yield from _pieces(outcome)
+    if isinstance(outcome, LlmAnswer) and outcome.is_incomplete:
+        raise ReplayMissError(
+            "replay miss: the recorded reader left this stream here, this one reads on\n"
+            "  record again with BERNSTEIN_REPLAY_RUN_ID unset",
+            key=row.key,
+            model=row.model,
+            recorded=1,
+            reason="exhausted",
+        )
+    if run.hold is not None:
+        in_time = yield _Wait(run.hold.wait(row), run.hold.bound_s)
+        if not in_time:
+            run.hold.expire()
+    return outcome
+
+
+def _ask_live(call: LlmCall, seed: int | None) -> _Source:
+    yield _Ask(call, seed)
+    while True:
+        item = yield _Next()
+        if isinstance(item, LlmAnswer):
+            return item
+        yield item
+
+
+def _pieces(outcome: LlmAnswer | LlmFailure) -> list[Chunk]:
+    answer = outcome.partial if isinstance(outcome, LlmFailure) else outcome
+    return [] if answer is None else answer.pieces()
+
+
+def _what_was_read(pieces: list[Chunk]) -> LlmAnswer:
+    """The pieces that a reader saw before a stream was cut, as an answer."""
+
+    def joined(kind: str) -> str:
+        return "".join(piece.text for piece in pieces if piece.kind == kind)
+
+    return LlmAnswer(
+        joined("text"),
+        reasoning=joined("reasoning") or None,
+        chunks=tuple(
+            (piece.kind, len(piece.text)) for piece in pieces if not piece.kind.startswith("tool/")
+        ),
+        is_incomplete=True,
+    )
+
+
+# --- the drivers
+
+
+def _drive(policy: _Policy) -> Iterator[Chunk | LlmAnswer]:
+    """Feed a policy from plain code: yields the chunks, then the answer."""
+    live: AsyncIterator[Chunk | LlmAnswer] | None = None
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                effect = policy.throw(error) if error is not None else policy.send(value)
+            except StopIteration as end:
+                yield end.value
+                return
+            value, error = None, None
+            try:
+                match effect:
+                    case Chunk():
+                        yield effect
+                    case _Wait(ticket, bound_s):
+                        value = _wait(ticket, bound_s)
+                    case _Ask(call, seed):
+                        live = _provider_of(call).ask(call, seed).__aiter__()
+                    case _Next():
+                        assert live is not None
+                        value = submit(_next_of(live)).result()
+                    case _Sleep(seconds):
+                        time.sleep(seconds)
+            except ProviderError as failure:
+                error = failure
+    finally:
+        policy.close()
+        if live is not None:
+            submit(_close(live))
+
+
+async def _adrive(policy: _Policy) -> AsyncIterator[Chunk | LlmAnswer]:
+    """Feed a policy from a task: yields the chunks, then the answer."""
+    live: AsyncIterator[Chunk | LlmAnswer] | None = None
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                effect = policy.throw(error) if error is not None else policy.send(value)
+            except StopIteration as end:
+                yield end.value
+                return
+            value, error = None, None
+            try:
+                match effect:
+                    case Chunk():
+                        yield effect
+                    case _Wait(ticket, bound_s):
+                        value = await _await(ticket, bound_s)
+                    case _Ask(call, seed):
+                        live = _provider_of(call).ask(call, seed).__aiter__()
+                    case _Next():
+                        assert live is not None
+                        value = await asyncio.wrap_future(submit(_next_of(live)))
+                    case _Sleep(seconds):
+                        await asyncio.sleep(seconds)
+            except ProviderError as failure:
+                error = failure
+    finally:
+        policy.close()
+        if live is not None:
+            submit(_close(live))
+
+
+def _wait(ticket: Future[None], bound_s: float | None) -> bool:
+    try:
+        ticket.result(bound_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _await(ticket: Future[None], bound_s: float | None) -> bool:
+    if ticket.done():
+        return True
+    try:
+        await asyncio.wait_for(asyncio.wrap_future(ticket), bound_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _provider_of(call: LlmCall) -> Provider:
+    return find_provider(call.provider, call.model)
+
+
+async def _next_of(live: AsyncIterator[Chunk | LlmAnswer]) -> Chunk | LlmAnswer:
+    return await anext(live)
+
+
+async def _close(live: AsyncIterator[Chunk | LlmAnswer]) -> None:
+    close = getattr(live, "aclose", None)
+    if close is not None:
+        await close()
+
+
+# --- the public calls
+
+
+def make_call(
+    prompt: str | None = None,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    **more: object,
+) -> LlmCall:
+    """The call that these arguments mean; see ``call_llm``."""
+    if model is not None and provider is None:
+        provider, model = parse_model_name(model)
+    elif model is None:
+        if provider is not None:
+            provider, model = parse_model_name(provider)
+        else:
+            provider, model = default_model(read_settings())
+    assert provider is not None
+    return LlmCall(
+        model=model,
+        prompt=prompt,
+        provider=provider,
+        temperature=None if temperature is None else float(temperature),
+        max_tokens=max_tokens,
+        more={name: value for name, value in more.items() if value is not None},
+    )
+
+
+def call_llm(
+    prompt: str | None = None,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    max_retries: int = 0,
+    **more: object,
+) -> LlmAnswer:
+    """Ask a model, or serve its recorded answer.
+
+    Args:
+        prompt: The text to answer; or give ``messages``.
+        model: The model's id, alone or as ``provider:name``; default: the configured one.
+        provider: local, scripted, openai, anthropic or google.
+        temperature: As the provider takes it; an int is made a float.
+        max_tokens: The answer's bound.
+        max_retries: How often to ask again after a failure that asking again can mend. Each
+            attempt is recorded, and a replay repeats it without waiting.
+        more: Anything else that reaches the provider: messages, system, tools, tool_choice,
+            response_format, grammar (embedded model only), stop, seed, top_p, reasoning, headers.
+    Returns:
+        The answer.
+    Raises:
+        ReplayMissError: A strict replay has no (further) answer for this call.
+        ProviderError: The provider failed, now or when it was recorded.
+        ModelUnavailableError: The model cannot be asked from here.
+    """
+    call = make_call(
+        prompt,
+        model=model,
+        provider=provider,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        **more,
+    )
+    return ask(call, _here(), max_retries)
+
+
+async def acall_llm(
+    prompt: str | None = None,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    max_retries: int = 0,
+    **more: object,
+) -> LlmAnswer:
+    """``call_llm`` for tasks."""
+    call = make_call(
+        prompt,
+        model=model,
+        provider=provider,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        **more,
+    )
+    return await aask(call, _here(), max_retries)
+
+
+def stream_llm(prompt: str | None = None, **arguments: Any) -> Iterator[Chunk | LlmAnswer]:
+    """``call_llm`` in pieces: yields each Chunk as it comes, and the LlmAnswer last."""
+    max_retries = arguments.pop("max_retries", 0)
+    call = make_call(prompt, **arguments, stream=True)
+    return _drive(_with_retries(call, _here(), max_retries))
+
+
+def astream_llm(prompt: str | None = None, **arguments: Any) -> AsyncIterator[Chunk | LlmAnswer]:
+    """``stream_llm`` for tasks."""
+    max_retries = arguments.pop("max_retries", 0)
+    call = make_call(prompt, **arguments, stream=True)
+    return _adrive(_with_retries(call, _here(), max_retries))
+
+
+def ask(call: LlmCall, scope_: CallScope, max_retries: int = 0) -> LlmAnswer:
+    """Ask for a call that is already made, in a scope that is already known."""
+    *_, answer = _drive(_with_retries(call, scope_, max_retries))
+    assert isinstance(answer, LlmAnswer)
+    return answer
+
+
+async def aask(call: LlmCall, scope_: CallScope, max_retries: int = 0) -> LlmAnswer:
+    """``ask`` for tasks."""
+    items = [item async for item in _adrive(_with_retries(call, scope_, max_retries))]
+    answer = items[-1]
+    assert isinstance(answer, LlmAnswer)
+    return answer
+
+
+# --- programs of our users: one run a process, opened by the first call
+
+
+def _here() -> CallScope:
+    return _scope.get() or _process_scope()
+
+
+_process_lock = threading.Lock()
+_process: CallScope | None = None
+
+
+def _process_scope() -> CallScope:
+    """The scope of a program that opened no run: its run is opened now and closed at exit."""
+    global _process  # noqa: PLW0603 - one run a process is the point
+    with _process_lock:
+        if _process is None:
+            run = open_program_run()
+            _process = CallScope(run)
+            atexit.register(_end_process_run, run)
+        return _process
+
+
+def open_program_run() -> OpenRun:
+    """Open a run for this program, as the environment asks: a recording, or a replay."""
+    settings = read_settings()
+    run = OpenRun(
+        open_sdd(settings.sdd_dir),
+        settings,
+        {"kind": "program", "argv": list(sys.argv)},
+        follows_score=False,
+    )
+    run.append(event.RUN_STARTED, {"agentId": "program"})
+    return run
+
+
+def close_program_run(run: OpenRun, status: event.RunStatus) -> None:
+    """End a program's run and report a replay on standard error."""
+    run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
+    run.close(status)
+    coverage, comparison = run.coverage(), run.comparison()
+    if coverage is not None and comparison is not None:
+        sys.stderr.write(f"{coverage.line()}\n{comparison.line()}\n")
+
+
+def _end_process_run(run: OpenRun) -> None:
+    close_program_run(run, "failed" if run.store.first_miss else "completed")
+    if run.store.first_miss is not None:
+        # A strict miss ends the program with 3, also where the program caught the error.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ReplayMissError.exit_code)

@@ -1,0 +1,1 @@
+"""Models that can be asked: embedded, scripted, or a provider's."""

@@ -1,0 +1,264 @@
+"""One open run: its folder, its journal, its recording, and in a replay the score it follows.
+
+Rule 1: a call's recording row is written before its chain row, both under one lock, so the chain
+never proves an answer that the recording lacks.
+Rule 2: what a replay serves is checked against the source's chain before the first answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import platform
+import random
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from bernstein.canonical import JsonObject, decode_canonical
+from bernstein.capture.guard import no_network
+from bernstein.chain.compare import Comparison, compare_journals
+from bernstein.chain.decisions import DecisionLog
+from bernstein.chain.journal import EventJournal
+from bernstein.chain.score import Score
+from bernstein.errors import BudgetError, RecordingError, ReplayMissError
+from bernstein.events import trajectory as event
+from bernstein.events.entry import GENESIS
+from bernstein.jsonl import open_append, read_lines, utc_now
+from bernstein.recording.answer import LlmAnswer, Outcome
+from bernstein.recording.calls import DeterministicStore
+from bernstein.recording.coverage import Coverage, recount
+from bernstein.recording.fixtures import FixtureStore
+from bernstein.recording.hold import Hold
+from bernstein.rundir import make_sdd
+from bernstein.seal.evidence import chained_answers, recorded_answers, verify_run
+from bernstein.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bernstein.events.entry import JournalEntry
+    from bernstein.recording.key import LlmCall
+    from bernstein.recording.rows import CallRow
+    from bernstein.rundir import RunDir, SddDir
+    from bernstein.settings import Settings
+
+logger = logging.getLogger("bernstein.run")
+
+
+class OpenRun:
+    """What every call and every row of a running run goes through; safe for threads."""
+
+    def __init__(
+        self, sdd: SddDir, settings: Settings, info: JsonObject, *, follows_score: bool
+    ) -> None:
+        """Make a run's folder and open its files.
+
+        Args:
+            sdd: Where the run goes, and where the run to replay is looked for.
+            settings: Seed, replay, strictness.
+            info: Members of ``run.json`` that the caller knows: kind, plan or argv.
+            follows_score: Whether the order of rows is ours to keep (a plan), so that a replay
+                waits for each row's turn; else only the order of answers is kept.
+        Raises:
+            UnknownRunError: The run to replay is not there.
+            RecordingError: Its evidence does not hold.
+            ReplayMissError: It has no recording.
+        """
+        self.sdd = sdd
+        self.source = _find_source(sdd, settings)
+        source_info = self.source.read_info() if self.source else {}
+        self.seed: int | None = source_info.get("seed") if self.source else settings.seed
+        self.is_strict = self.source is not None and not settings.allow_live_miss
+        self.records = settings.record and not self.is_strict
+        make_sdd(sdd)
+        self.dir = sdd.new_run()
+        self._held = ExitStack()
+        self._lock_fd = open_append(self.dir.lock)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._info: JsonObject = {
+            "v": 1,
+            "run_id": self.dir.run_id,
+            **info,
+            "seed": self.seed,
+            "strict": self.is_strict,
+            "source_run": self.source.run_id if self.source else None,
+            "records": self.records,
+            "status": "running",
+            "started": utc_now(),
+            "versions": {"bernstein": __version__, "python": platform.python_version()},
+        }
+        self.dir.write_info(self._info)
+        self.store = DeterministicStore(
+            record_to=self.dir.llm_calls if self.records else None,
+            replay_from=self.source.llm_calls if self.source else None,
+            misses_to=self.dir.misses if self.source else None,
+            blobs=sdd.blobs,
+            strict=self.is_strict,
+        )
+        self.fixtures = FixtureStore(
+            self.dir.fixtures, self.source.fixtures if self.source else None
+        )
+        self.journal = EventJournal(self.dir.run_id, sdd.path)
+        self.decisions = DecisionLog(self.dir.wal)
+        self.score = Score(self.source.journal if self.source and follows_score else None)
+        self.hold = Hold(self.store.recording.rows) if self.source and not follows_score else None
+        self.follows_score = follows_score
+        self.lock = threading.RLock()
+        self.spent_credits = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.call_count = 0
+        self.row_count = 0
+        self.head = GENESIS
+        self.budget_credits: int | None = None
+        if self.is_strict:
+            self._held.enter_context(no_network())
+        if self.seed is not None:
+            random.seed(self.seed)
+
+    # --- rows
+
+    @contextmanager
+    def rows(self) -> Iterator[None]:
+        """Keep the rows written inside together: no other thread's row comes between."""
+        with self.lock:
+            yield
+            self.score.settle()
+
+    def append(self, name: str, payload: JsonObject, lane: str = "") -> JournalEntry:
+        """Chain one row, and hold it against the score."""
+        with self.lock:
+            entry = self.journal.append(name, payload, lane)
+            self.row_count, self.head = entry.index + 1, entry.event_hash
+            self.score.follow(entry)
+            return entry
+
+    # --- calls
+
+    def begin_call(self, call: LlmCall, lane: str, step_id: str | None) -> int:
+        """Count and chain a call that begins; returns its ``seq``.
+
+        Raises:
+            BudgetError: More than the run's budget is spent already.
+        """
+        with self.rows():
+            if self.budget_credits is not None and self.spent_credits > self.budget_credits:
+                raise BudgetError(
+                    f"the budget of {self.budget_credits / 1e6:.2f} dollars is spent "
+                    f"({self.spent_credits / 1e6:.2f})\n  raise `budget:` in the plan"
+                )
+            seq = self.store.begin()
+            self.append(
+                event.MODEL_CALL,
+                event.model_call(step_id, call.provider, call.model, call.prompt_ref()),
+                lane,
+            )
+        if self.hold is not None:
+            self.hold.call_began()
+        return seq
+
+    def finish_call(
+        self,
+        call: LlmCall,
+        outcome: Outcome,
+        *,
+        seq: int,
+        lane: str,
+        step_id: str | None,
+        begun_s: float,
+        served: CallRow | None,
+    ) -> None:
+        """Record and chain a call's outcome."""
+        with self.rows():
+            self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
+            self.call_count += 1
+            kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
+            self.append(
+                event.MODEL_ANSWER,
+                event.model_answer(call.key(), kind, outcome.digest()),
+                lane,
+            )
+            usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
+            if usage is not None:
+                self.spent_credits += usage.credits
+                self.input_tokens += usage.input_tokens + usage.cached_input_tokens
+                self.output_tokens += usage.output_tokens
+                self.append(
+                    event.MODEL_USAGE,
+                    event.model_usage(step_id, call.provider, call.model, usage.to_json()),
+                    lane,
+                )
+        if self.hold is not None and served is not None:
+            self.hold.answer_went_out(served)
+
+    # --- the end
+
+    def describe(self, members: JsonObject) -> None:
+        """Add members to ``run.json``."""
+        self._info |= members
+        self.dir.write_info(self._info)
+
+    def close(self, status: event.RunStatus) -> None:
+        """Put the run on disk and write the end into ``run.json``."""
+        self.journal.close()
+        self.store.close()
+        self.fixtures.close()
+        self.decisions.close()
+        self._held.close()
+        self.describe({"status": status, "finished": utc_now(), "head": self.head})
+        os.close(self._lock_fd)
+
+    def coverage(self) -> Coverage | None:
+        """The coverage of a closed replay, recounted from the files; None for a recording."""
+        if self.source is None:
+            return None
+        misses = []
+        for line in read_lines(self.dir.misses):
+            misses.append(bool(decode_canonical(line.data)["strict"]))
+        return recount(
+            (answer for _, answer in recorded_answers(self.store.recording, self.store.blobs)),
+            (answer for _, _, answer in chained_answers(self.dir.journal)),
+            misses,
+            is_strict=self.is_strict,
+            guard="python" if self.is_strict else "none",
+        )
+
+    def comparison(self) -> Comparison | None:
+        """How a closed replay's journal relates to its source's; None for a recording."""
+        if self.source is None:
+            return None
+        return compare_journals(self.source.journal, self.dir.journal)
+
+
+def _find_source(sdd: SddDir, settings: Settings) -> RunDir | None:
+    """The run to play from, its evidence checked."""
+    if settings.replay_run_id is None:
+        return None
+    source = sdd.find_recording(settings.replay_run_id)
+    if not source.journal.exists():
+        raise _no_recording(source)
+    has_calls = source.llm_calls.exists() and source.llm_calls.stat().st_size > 0
+    is_empty = not has_calls and any(True for _ in chained_answers(source.journal))
+    if not source.llm_calls.exists() or is_empty:
+        raise _no_recording(source)
+    verdict = verify_run(source, sdd.blobs)
+    if verdict.verdict == "mismatch":
+        where = "" if verdict.step_index is None else f" at row {verdict.step_index}"
+        raise RecordingError(
+            f"run {source.run_id} does not hold{where} ({verdict.reason}): it is not replayed\n"
+            f"  see: bernstein replay {source.run_id} --verify"
+        )
+    return source
+
+
+def _no_recording(source: RunDir) -> ReplayMissError:
+    return ReplayMissError(
+        f"replay miss: run {source.run_id} has no recorded calls\n"
+        "  record one: env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED=42 "
+        "bernstein run plan.yaml",
+        key="",
+        model="",
+        reason="no_recording",
+    )

@@ -1,0 +1,146 @@
+"""Append-only, hash-chained record of one run.
+
+Rule 1: this is the only module that writes ``journal.jsonl``.
+Rule 2: nothing here reads the clock for a value that is hashed.
+Rule 3: the head is read from the file's last bytes, under the lock that also spans the write.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from bernstein.canonical import JsonObject, canonical_bytes
+from bernstein.chain.read import parse_row
+from bernstein.errors import JournalError, UsageError
+from bernstein.events.entry import (
+    EVENT,
+    GENESIS,
+    LANE,
+    JournalEntry,
+    event_hash,
+    payload_hash,
+    to_line,
+)
+from bernstein.jsonl import append_line, last_line, locked, open_append, utc_now
+from bernstein.rundir import SddDir, make_private
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class EventJournal:
+    """The only writer of a run's journal; threads and processes may append to one run.
+
+    When ``append`` returns, the row has been handed to the kernel by one write, so it survives
+    the end of the process; ``close`` puts it on disk.
+    """
+
+    def __init__(self, run_id: str, sdd_dir: Path | str) -> None:
+        """Open the journal of ``run_id`` below ``sdd_dir``, made where there is none.
+
+        A torn last line is set aside to ``journal.torn-<n>`` beside the journal.
+
+        Raises:
+            UnknownRunError: ``run_id`` is not one path segment of the allowed characters.
+        """
+        run = SddDir(Path(sdd_dir)).run(run_id)
+        make_private(run.path)
+        self.run_id = run_id
+        self.path = run.journal
+        self.torn_path: Path | None = None
+        self._thread_lock = threading.Lock()
+        self._opened_s = time.monotonic()
+        self._fd = open_append(self.path)
+        with self._thread_lock, locked(self._fd):
+            self._set_torn_line_aside()
+
+    def append(self, event: str, payload: JsonObject, lane: str = "") -> JournalEntry:
+        """Chain one row and return it.
+
+        Args:
+            event: ``[a-z][a-z0-9_.]{0,63}``.
+            payload: A JSON object; see ``canonical_bytes`` for what is refused.
+            lane: ``[A-Za-z0-9._/-]{0,128}``; empty for rows of the whole run.
+        Raises:
+            CanonicalError: The payload has no canonical spelling.
+            JournalError: The file does not end in a row, or the row is over 64 MiB.
+            OSError: The disk refuses; the journal is as before.
+        """
+        if not EVENT.fullmatch(event):
+            raise UsageError(f"event {event!r} does not match {EVENT.pattern}")
+        if not LANE.fullmatch(lane):
+            raise UsageError(f"lane {lane!r} does not match {LANE.pattern}")
+        if type(payload) is not dict:
+            raise UsageError(f"a payload is a JSON object, not a {type(payload).__name__}")
+        body = canonical_bytes(payload)
+        hashed = payload_hash(event, lane, body)
+        with self._thread_lock, locked(self._fd):
+            prev_hash, index = self._tail()
+            entry = JournalEntry(
+                index=index,
+                event=event,
+                lane=lane,
+                payload=msgspec.Raw(body),
+                payload_hash=hashed,
+                prev_hash=prev_hash,
+                event_hash=event_hash(prev_hash, event, hashed, index),
+                ts=utc_now(),
+                elapsed_s=time.monotonic() - self._opened_s,
+            )
+            append_line(self._fd, to_line(entry) + b"\n")
+        return entry
+
+    def head(self) -> str:
+        """The last row's hash, 64 hex digits; 64 zeros for an empty journal."""
+        with self._thread_lock, locked(self._fd):
+            return self._tail()[0]
+
+    def close(self) -> None:
+        """Put everything on disk and close the file; a second call does nothing."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _tail(self) -> tuple[str, int]:
+        """The hash to chain to and the next index, from the file's last row."""
+        line = last_line(self._fd)
+        if line is None:
+            return GENESIS, 0
+        entry = parse_row(line.data) if line.is_whole else None
+        if not isinstance(entry, JournalEntry):
+            # Refuse, do not skip: chaining past a broken row would fork the journal silently.
+            raise JournalError(
+                f"{self.path} does not end in a whole row\n"
+                f"  look at it with: bernstein replay {self.run_id} --verify"
+            )
+        return entry.event_hash, entry.index + 1
+
+    def _set_torn_line_aside(self) -> None:
+        line = last_line(self._fd)
+        if line is None or line.is_whole:
+            return
+        number = 0
+        while (torn := self.path.with_name(f"journal.torn-{number}")).exists():
+            number += 1
+        torn.touch(mode=0o600)
+        torn.write_bytes(line.data)
+        os.ftruncate(self._fd, os.fstat(self._fd).st_size - len(line.data))
+        self.torn_path = torn
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

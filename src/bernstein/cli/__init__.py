@@ -1,0 +1,55 @@
+"""The command line: one module a command; it prints and picks exit codes, and has no logic.
+
+Rule: nothing is imported here that ``bernstein --help`` does not need.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Command, module, what it does. One table for the help page and for loading.
+COMMANDS = {
+    "run": ("run", "Run a plan and record it, or replay a recorded run of it."),
+    "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
+    "runs": ("runs", "List the runs, newest first."),
+    "show": ("show", "Show a run: steps, calls, artifacts."),
+    "replay": ("replay", "Say how to replay a run, or check its journal (--verify)."),
+}
+
+_HELP = """\
+Usage: bernstein [OPTIONS] COMMAND [ARGS]...
+
+  The flight recorder of agent runs: record a run, replay it without one call
+  to a provider, and prove that two executions are the same.
+
+  Record:  BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml
+  Replay:  BERNSTEIN_REPLAY_RUN_ID=latest bernstein run plan.yaml
+
+Options:
+  --sdd DIR   The project's folder of runs (default: .sdd here or above).
+  --version   Show the version and exit.
+  --help      Show this message and exit.
+
+Commands:
+"""
+
+
+def help_text() -> str:
+    """The page of ``bernstein --help``."""
+    return _HELP + "".join(f"  {name:<8}  {text}\n" for name, (_, text) in COMMANDS.items())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments in ([], ["--help"], ["-h"]):
+        sys.stdout.write(help_text())
+        return 0
+    if arguments == ["--version"]:
+        from bernstein.version import __version__  # noqa: PLC0415 - not for the help page
+
+        sys.stdout.write(f"bernstein {__version__}\n")
+        return 0
+    from bernstein.cli.app import run_command  # noqa: PLC0415 - click is not for the help page
+
+    return run_command(arguments)

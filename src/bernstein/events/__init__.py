@@ -1,0 +1,1 @@
+"""The vocabulary of a journal: typed records, no I/O."""

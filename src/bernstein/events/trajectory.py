@@ -1,0 +1,122 @@
+"""Payloads of the rows that are a trajectory's events, and of the rows beside them.
+
+Rule: a body stands here only as a DigestRef, and no text that a model made is inline.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from bernstein.canonical import DigestRef, JsonObject
+
+RunStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
+StepStatus: TypeAlias = Literal["ok", "error"]
+BillingStatus: TypeAlias = Literal["metered", "priced", "estimated", "unsupported"]
+Decision: TypeAlias = Literal["schedule", "retry", "skip", "approve", "deny", "cancel", "finish"]
+ErrorCode: TypeAlias = Literal[
+    "provider_error",
+    "bad_answer",
+    "signal_failed",
+    "dependency_failed",
+    "budget_exceeded",
+    "file_refused",
+    "command_failed",
+    "timeout",
+    "cancelled",
+    "replay_miss",
+]
+
+RUN_STARTED = "run.started"
+RUN_FINISHED = "run.finished"
+STEP_STARTED = "step.started"
+STEP_DECOMPOSED = "step.decomposed"
+STEP_FINISHED = "step.finished"
+MODEL_CALL = "model.call"
+MODEL_ANSWER = "model.answer"
+MODEL_USAGE = "model.usage"
+CHECKPOINT = "checkpoint"
+ARTIFACT_WRITTEN = "artifact.written"
+SIGNAL_CHECKED = "signal.checked"
+DECISION_MADE = "decision.made"
+
+
+def run_started(agent_id: str, plan: DigestRef) -> JsonObject:
+    """The first row of a run; ``plan`` covers the plan's value, not its spelling."""
+    return {"agentId": agent_id, "input": plan.to_json()}
+
+
+def run_finished(
+    status: RunStatus, reason: ErrorCode | None, output: DigestRef | None
+) -> JsonObject:
+    """The last row of a run; ``output`` covers the artifacts' paths and digests."""
+    payload: JsonObject = {"status": status}
+    if output is not None:
+        payload["output"] = output.to_json()
+    if reason is not None:
+        payload["reason"] = reason
+    return payload
+
+
+def step_started(step_id: str, parent: str | None, depth: int, label: str | None) -> JsonObject:
+    """A step, or a task below one; ``label`` comes from the plan file, never from a model."""
+    payload: JsonObject = {"stepId": step_id, "depth": depth}
+    if parent is not None:
+        payload["parentStepId"] = parent
+    if label is not None:
+        payload["label"] = label
+    return payload
+
+
+def step_decomposed(step_id: str, count: int, tasks: DigestRef) -> JsonObject:
+    """What a step was made tasks of; ``tasks`` covers their ids, titles, files and order."""
+    return {"stepId": step_id, "taskCount": count, "tasks": tasks.to_json()}
+
+
+def step_finished(step_id: str, error_code: ErrorCode | None) -> JsonObject:
+    """The end of a step or task: ok without a code, error with one."""
+    if error_code is None:
+        return {"stepId": step_id, "status": "ok"}
+    return {"stepId": step_id, "status": "error", "errorCode": error_code}
+
+
+def model_call(step_id: str | None, provider: str, model: str, prompt: DigestRef) -> JsonObject:
+    """A request to a model, written before it is asked."""
+    return _with_step(step_id, provider=provider, model=model, prompt=prompt.to_json())
+
+
+def model_answer(key: str, outcome: Literal["ok", "error"], answer: DigestRef) -> JsonObject:
+    """An answer, recorded or served: it ties the recording to the chain."""
+    return {"key": key, "outcome": outcome, "answer": answer.to_json()}
+
+
+def model_usage(step_id: str | None, provider: str, model: str, usage: JsonObject) -> JsonObject:
+    """What a call used, as reported; ``usage`` has the wire names of contract and recording."""
+    return _with_step(step_id, provider=provider, model=model, **usage)
+
+
+def checkpoint(checkpoint_id: str, label: str | None, state: DigestRef) -> JsonObject:
+    """A point that a stage reached; ``state`` covers the artifacts written until then."""
+    payload: JsonObject = {"checkpointId": checkpoint_id, "state": state.to_json()}
+    if label is not None:
+        payload["label"] = label
+    return payload
+
+
+def artifact_written(step_id: str, path: str, content: DigestRef) -> JsonObject:
+    """A file that a task wrote; ``path`` is relative to the workspace, with ``/``."""
+    return {"stepId": step_id, "path": path, "content": content.to_json()}
+
+
+def signal_checked(step_id: str, index: int, kind: str, *, holds: bool) -> JsonObject:
+    """A completion signal, by its place in the plan, and whether it holds."""
+    return {"stepId": step_id, "signal": index, "type": kind, "holds": holds}
+
+
+def decision_made(decision: Decision, step_id: str, attempt: int) -> JsonObject:
+    """A decision of the scheduler, beside its row in the decision log."""
+    return {"decision": decision, "stepId": step_id, "attempt": attempt}
+
+
+def _with_step(step_id: str | None, **members: object) -> JsonObject:
+    return members if step_id is None else {"stepId": step_id, **members}

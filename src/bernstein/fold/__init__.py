@@ -1,0 +1,1 @@
+"""Pure functions of a journal's events."""

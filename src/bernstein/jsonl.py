@@ -1,0 +1,111 @@
+"""Lines on disk: append one whole, read them back, and say what a torn one means.
+
+Rule: a line counts once its final LF is on disk; bytes after the last LF are a torn line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bernstein.errors import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAX_LINE_BYTES = 64 * 2**20
+_CHUNK_BYTES = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file: its bytes without the LF, and whether the LF was there."""
+
+    data: bytes
+    is_whole: bool
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of ``path``, one in memory at a time; a line over 64 MiB comes cut, not whole.
+
+    Only LF ends a line: U+2028, CR and the like are content.
+    """
+    with path.open("rb") as file:
+        while data := file.readline(MAX_LINE_BYTES + 1):
+            if data.endswith(b"\n"):
+                yield Line(data[:-1], is_whole=True)
+            else:
+                yield Line(data, is_whole=False)
+                while data and not data.endswith(b"\n"):
+                    data = file.readline(_CHUNK_BYTES)
+
+
+def utc_now() -> str:
+    """The time as rows have it: UTC, six digits, Z."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def open_append(path: Path) -> int:
+    """A descriptor that appends to ``path``, made with mode 0600; a symlink is refused."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(path, flags, 0o600)
+
+
+def append_line(fd: int, line: bytes) -> None:
+    """Write ``line`` (with its LF) by one write; on a short write nothing of it stays.
+
+    The caller holds the file's lock.
+
+    Raises:
+        JournalError: The line is over 64 MiB.
+        OSError: The disk is full or failing; the file is as before.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise JournalError(
+            f"a row of {len(line)} bytes is over the limit of {MAX_LINE_BYTES}; "
+            "keep the body as a blob and its digest in the row"
+        )
+    size_before = os.fstat(fd).st_size
+    try:
+        written = os.write(fd, line)
+    except OSError:
+        os.ftruncate(fd, size_before)
+        raise
+    if written != len(line):
+        os.ftruncate(fd, size_before)
+        raise OSError(
+            28,
+            f"only {written} of {len(line)} bytes could be written; the row was "
+            "taken back, free some space and go on",
+        )
+
+
+@contextmanager
+def locked(fd: int) -> Iterator[None]:
+    """Hold the exclusive lock of an open file, against other processes."""
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def last_line(fd: int) -> Line | None:
+    """The last line of an open file, read from its end; None where the file is empty."""
+    size = os.fstat(fd).st_size
+    if size == 0:
+        return None
+    data = b""
+    start = size
+    while start > 0 and data.count(b"\n", 0, -1) == 0:
+        step = min(start, 4096 if not data else _CHUNK_BYTES)
+        start -= step
+        data = os.pread(fd, step, start) + data
+    is_whole = data.endswith(b"\n")
+    body = data[:-1] if is_whole else data
+    return Line(body.rsplit(b"\n", 1)[-1], is_whole)

@@ -1,0 +1,1 @@
+"""Answers kept for replay: keys, rows, queues, and what a miss says."""

@@ -1,0 +1,202 @@
+"""The calls of a run: recorded as they end, and served again in a replay.
+
+Rule 1: in strict mode nothing goes live on a miss, and after the first miss nothing is served.
+Rule 2: an answer of one lane never serves another, whatever its key.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from bernstein.errors import ReplayMissError
+from bernstein.jsonl import append_line, locked, open_append, utc_now
+from bernstein.recording.answer import LlmFailure, Outcome
+from bernstein.recording.blobs import LARGE_BYTES, BlobStore
+from bernstein.recording.explain import explain_miss
+from bernstein.recording.key import LlmCall
+from bernstein.recording.queue import AnswerQueue, Recording, load_recording
+from bernstein.recording.rows import CallRow, PromptWriter, to_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger("bernstein.replay")
+
+
+class DeterministicStore:
+    """Records calls to one ``llm_calls.jsonl`` and serves those of another; safe for threads."""
+
+    def __init__(
+        self,
+        *,
+        record_to: Path | None = None,
+        replay_from: Path | None = None,
+        misses_to: Path | None = None,
+        blobs: Path,
+        strict: bool = True,
+    ) -> None:
+        """Open a store.
+
+        Args:
+            record_to: The ``llm_calls.jsonl`` to append to, or None to record nothing.
+            replay_from: The ``llm_calls.jsonl`` to serve, or None to serve nothing.
+            misses_to: The ``misses.jsonl`` to append to, or None.
+            blobs: The folder of large bodies.
+            strict: Whether a miss raises (the default) or warns and returns None.
+        Raises:
+            RecordingError: ``replay_from`` is damaged.
+        """
+        self.is_strict = strict
+        self.blobs = BlobStore(blobs)
+        self.recording = load_recording(replay_from) if replay_from else Recording([])
+        self.is_replay = replay_from is not None
+        self._source = replay_from.parent.name if replay_from else ""
+        self._queue = AnswerQueue(self.recording.rows)
+        self._requested: dict[tuple[str, str], int] = {}
+        self._prompts = PromptWriter(self.blobs)
+        self._fd = open_append(record_to) if record_to else -1
+        self._misses_fd = open_append(misses_to) if misses_to else -1
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._done = 0
+        self.first_miss: ReplayMissError | None = None
+
+    # --- replay
+
+    def get_replay(
+        self,
+        model: str,
+        prompt: str,
+        provider: str,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        *,
+        lane: str = "",
+    ) -> str | None:
+        """The next recorded text for this key, in recorded order.
+
+        Returns:
+            The text; None on a miss where the store is not strict, after a warning.
+        Raises:
+            ReplayMissError: Strict, and there is no (further) answer.
+            ProviderError: What was recorded is a failure.
+        Source: seed page, "Repeated prompts replay in recorded order".
+        """
+        row = self.take(LlmCall(model, prompt, provider, temperature, max_tokens), lane)
+        if row is None:
+            return None
+        outcome = row.read_outcome(self.blobs)
+        if isinstance(outcome, LlmFailure):
+            raise outcome.as_error()
+        return outcome.text
+
+    def take(self, call: LlmCall, lane: str) -> CallRow | None:
+        """The next recorded row for ``call`` in ``lane``, or None (see ``get_replay``)."""
+        key = call.key()
+        at = (lane, key)
+        with self._lock:
+            if self.first_miss is not None and self.is_strict:
+                raise self.first_miss
+            self._requested[at] = requested = self._requested.get(at, 0) + 1
+            row = self._queue.take(lane, key)
+            if row is not None:
+                return row
+            self._miss(call, lane, key, requested)
+            return None
+
+    def _miss(self, call: LlmCall, lane: str, key: str, requested: int) -> None:
+        recorded = self._queue.recorded(lane, key)
+        miss = explain_miss(
+            call,
+            lane,
+            recorded=recorded,
+            requested=requested,
+            rows=self.recording.rows,
+            blobs=self.blobs,
+            source=self._source,
+            reason=self._miss_reason(recorded),
+        )
+        if self._misses_fd >= 0:
+            row = {
+                "lane": lane,
+                "key": key,
+                "reason": miss.reason,
+                "requested": requested,
+                "nearest": miss.nearest,
+                "strict": self.is_strict,
+            }
+            with locked(self._misses_fd):
+                append_line(self._misses_fd, to_line(row))
+        if self.is_strict:
+            self.first_miss = miss
+            raise miss
+        logger.warning("%s", str(miss).split("\n", 1)[0] + "; asking the live model")
+
+    def _miss_reason(self, recorded: int) -> str:
+        if recorded:
+            return "exhausted"
+        if self.recording.stale_rows:
+            return "stale_key_scheme"
+        return "never_recorded" if self.recording.rows else "no_recording"
+
+    # --- record
+
+    def begin(self) -> int:
+        """Count a call that begins; returns its ``seq``."""
+        with self._lock:
+            self._begun += 1
+            return self._begun - 1
+
+    def record(
+        self, call: LlmCall, outcome: Outcome, *, seq: int, lane: str = "", begun_s: float
+    ) -> None:
+        """Write one call's row, now that its outcome is known.
+
+        Args:
+            call: The request.
+            outcome: The answer or failure.
+            seq: What ``begin`` returned.
+            lane: The lane of the call.
+            begun_s: ``time.monotonic()`` when the call began.
+        Raises:
+            OSError: The disk refuses; the file is as before.
+        """
+        if self._fd < 0:
+            return
+        with self._lock:
+            row = {
+                "seq": seq,
+                "begun": self._begun,
+                "done": self._done,
+                "key": call.key(),
+                "key_scheme": call.key_scheme,
+                "lane": lane,
+                "model": call.model,
+                "provider": call.provider,
+                "temperature": call.temperature,
+                "max_tokens": call.max_tokens,
+                "prompt": self._prompts.store(lane, seq, call.key_prompt()),
+                "outcome": self._stored_outcome(outcome),
+                "ts": utc_now(),
+                "elapsed_s": round(time.monotonic() - begun_s, 6),
+            }
+            with locked(self._fd):
+                append_line(self._fd, to_line(row))
+            self._done += 1
+
+    def _stored_outcome(self, outcome: Outcome) -> object:
+        value = outcome.to_outcome()
+        body = to_line(value)[:-1]
+        return value if len(body) <= LARGE_BYTES else self.blobs.put(body).to_json()
+
+    def close(self) -> None:
+        """Put everything on disk and close the files; a second call does nothing."""
+        for fd in (self._fd, self._misses_fd):
+            if fd >= 0:
+                os.fsync(fd)
+                os.close(fd)
+        self._fd = self._misses_fd = -1

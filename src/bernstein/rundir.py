@@ -1,0 +1,260 @@
+"""Names every file under ``.sdd/``, and finds a run by what a user types.
+
+Rule 1: every path made from outside input is checked to stay inside its folder.
+Rule 2: folders are 0700 and files 0600: recordings hold prompts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bernstein.canonical import JsonObject, canonical_bytes
+from bernstein.errors import RecordingError, SettingsError, UnknownRunError, UnsafePathError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+RESERVED_RUN_IDS = frozenset({"latest", "diff"})
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """A run id that sorts by time: UTC to the microsecond and 24 random bits."""
+    moment = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S.%fZ")
+    return f"{moment}-{secrets.token_hex(3)}"
+
+
+def is_run_id(text: str) -> bool:
+    """Whether ``text`` can name a run: one path segment, and not a reserved word."""
+    return RUN_ID.fullmatch(text) is not None and text not in RESERVED_RUN_IDS
+
+
+class RunDir:
+    """The files of one run, ``.sdd/runs/<run_id>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_id = path.name
+        self.run_json = path / "run.json"
+        self.journal = path / "journal.jsonl"
+        self.llm_calls = path / "llm_calls.jsonl"
+        self.fixtures = path / "fixtures.jsonl"
+        self.misses = path / "misses.jsonl"
+        self.wal = path / "wal.jsonl"
+        self.divergence_report = path / "divergence_report.json"
+        self.lock = path / "run.lock"
+        self.workspace = path / "workspace"
+        self.workspace_base = path / "workspace-base.json"
+
+    def read_info(self) -> JsonObject:
+        """The content of ``run.json``; an empty object where there is none.
+
+        Raises:
+            RecordingError: The file is there and is not a JSON object.
+        """
+        try:
+            data = self.run_json.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            info: Any = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RecordingError(f"{self.run_json} is not JSON: {error}") from error
+        if not isinstance(info, dict):
+            raise RecordingError(f"{self.run_json} is not a JSON object")
+        return info
+
+    def write_info(self, info: JsonObject) -> None:
+        """Replace ``run.json`` as a whole."""
+        write_file(self.run_json, canonical_bytes(info) + b"\n")
+
+
+class SddDir:
+    """A project's ``.sdd`` folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs = path / "runs"
+        self.blobs = path / "blobs" / "sha256"
+
+    def run(self, run_id: str) -> RunDir:
+        """The folder of the run with this id, which need not be there.
+
+        Raises:
+            UnknownRunError: No run can have this id.
+        """
+        if not is_run_id(run_id):
+            raise UnknownRunError(
+                f"{run_id!r} is not a run id\n  list the runs with: bernstein runs"
+            )
+        return RunDir(self.runs / run_id)
+
+    def new_run(self, run_id: str | None = None) -> RunDir:
+        """Make the folder of a new run."""
+        make_private(self.runs)
+        run = self.run(run_id or new_run_id())
+        run.path.mkdir(mode=0o700)
+        return run
+
+    def list_runs(self) -> list[RunDir]:
+        """Every run, oldest first; symlinks and foreign names are passed over."""
+        try:
+            entries = list(os.scandir(self.runs))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and is_run_id(entry.name)
+        )
+        return [RunDir(self.runs / name) for name in names]
+
+    def find_run(self, text: str) -> RunDir:
+        """The run that ``text`` names: an id, a unique prefix of one, or ``latest``.
+
+        ``latest`` is the newest recording: a replay stands behind the run that it replays.
+
+        Raises:
+            UnknownRunError: There is none, or more than one.
+        """
+        runs = self.list_runs()
+        if text == "latest":
+            for run in reversed(runs):
+                if not run.read_info().get("source_run"):
+                    return run
+            raise UnknownRunError(
+                f"there is no recording in {self.path}\n  record one with: bernstein run plan.yaml"
+            )
+        exact = [run for run in runs if run.run_id == text]
+        found = exact or [run for run in runs if text and run.run_id.startswith(text)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownRunError(
+                f"{text!r} is the start of {len(found)} run ids: {_some(found)}\n"
+                "  give more of the id"
+            )
+        raise UnknownRunError(
+            f"there is no run {text!r} in {self.path}\n  list the runs with: bernstein runs"
+        )
+
+    def find_recording(self, text: str) -> RunDir:
+        """The run to play from: as ``find_run``, but a replay stands for its source."""
+        run = self.find_run(text)
+        seen = {run.run_id}
+        while source := run.read_info().get("source_run"):
+            if not isinstance(source, str) or source in seen:
+                raise RecordingError(f"{run.run_json} names a source run that leads nowhere")
+            seen.add(source)
+            run = self.find_run(source)
+        return run
+
+
+def _some(runs: Iterable[RunDir]) -> str:
+    names = [run.run_id for run in runs]
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def find_sdd(start: Path, home: Path) -> Path | None:
+    """The ``.sdd`` of the project that ``start`` is in, or None.
+
+    Looks in ``start`` and upwards to the git root, ``home`` or the file system's border.
+
+    Raises:
+        SettingsError: The folder found belongs to another user.
+    """
+    here = start.resolve()
+    device = here.stat().st_dev
+    for folder in (here, *here.parents):
+        if folder.stat().st_dev != device:
+            return None
+        found = folder / ".sdd"
+        if found.is_dir():
+            _refuse_foreign(found)
+            return found
+        if (folder / ".git").exists() or folder == home.resolve():
+            return None
+    return None
+
+
+def _refuse_foreign(path: Path) -> None:
+    if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+        raise SettingsError(
+            f"{path} belongs to another user\n  use your own: bernstein --sdd DIR … "
+            "or BERNSTEIN_SDD_DIR=DIR"
+        )
+
+
+def open_sdd(sdd_dir: Path | None = None) -> SddDir:
+    """The project's folder: ``sdd_dir`` where given, else the one found; made by the first run."""
+    if sdd_dir is not None:
+        if sdd_dir.is_dir():
+            _refuse_foreign(sdd_dir)
+        return SddDir(sdd_dir.absolute())
+    cwd = Path.cwd()
+    return SddDir(find_sdd(cwd, Path.home()) or cwd / ".sdd")
+
+
+def make_sdd(sdd: SddDir) -> None:
+    """Make the project's folder, with a ``.gitignore`` that keeps recordings out of commits."""
+    make_private(sdd.path)
+    ignore = sdd.path / ".gitignore"
+    if not ignore.exists():
+        write_file(ignore, b"*\n")
+
+
+def make_private(path: Path) -> None:
+    """Make a folder and the missing ones above it, each 0700."""
+    missing = []
+    folder = path
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a 0600 file whole or not at all: a temporary neighbour, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def inside(root: Path, relative: str) -> Path:
+    """The path of ``relative`` below ``root``, with no step out of it, by name or by symlink.
+
+    Raises:
+        UnsafePathError: An absolute path, ``..``, a NUL, or a symlink on the way or at the end.
+    """
+    parts = Path(relative).parts
+    if not parts or "\0" in relative or Path(relative).is_absolute() or ".." in parts:
+        raise UnsafePathError(f"{relative!r} is not a path inside the folder")
+    path = root
+    for part in parts:
+        path = path / part
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError as error:
+            raise UnsafePathError(f"{relative!r} goes through a file") from error
+        if stat.S_ISLNK(mode):
+            raise UnsafePathError(f"{relative!r} goes through a symbolic link")
+    return path

@@ -1,0 +1,1 @@
+"""Opens, wires and closes one run of a plan."""

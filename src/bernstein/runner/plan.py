@@ -1,0 +1,554 @@
+"""A plan: YAML read into frozen values, every error with file, line and column."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+import msgspec
+import yaml
+
+from bernstein.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from bernstein.canonical import JsonObject
+
+MAX_PLAN_BYTES = 4 * 2**20
+MAX_NODES = 200_000
+MAX_AGENTS = 64
+Cli: TypeAlias = Literal["auto", "builtin", "claude", "codex", "gemini", "command"]
+CLIS = ("auto", "builtin", "claude", "codex", "gemini", "command")
+LEVELS = {"scope": ("small", "medium", "large"), "complexity": ("low", "medium", "high")}
+
+
+class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A completion signal; which members it has depends on its type."""
+
+    type: str
+    path: str = ""
+    contains: str = ""
+    command: str = ""
+
+    @property
+    def runs_command(self) -> bool:
+        """Whether it holds when a command succeeds, rather than by a look at a file."""
+        return self.type in {"test_passes", "command"}
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step of a plan; ``step_id`` is its lane: the stage's name and its own, as slugs."""
+
+    step_id: str
+    title: str
+    description: str = ""
+    role: str = ""
+    scope: str = "medium"
+    complexity: str = "medium"
+    priority: int = 2
+    files: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    cli: str = "builtin"
+    model: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    retries: int = 0
+    signals: tuple[Signal, ...] = ()
+
+
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stage: steps that may run side by side once the stages it depends on are done."""
+
+    stage_id: str
+    name: str
+    description: str
+    depends_on: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A whole plan; ``budget_credits`` is in micro-dollars."""
+
+    name: str
+    description: str = ""
+    goal: str | None = None
+    constraints: tuple[str, ...] = ()
+    budget_credits: int | None = None
+    max_agents: int = 4
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every step, in the plan's order."""
+        return tuple(step for stage in self.stages for step in stage.steps)
+
+    def to_json(self) -> JsonObject:
+        """The plan's value, without how it was spelled: what ``run.started`` is digested over."""
+        value: JsonObject = msgspec.to_builtins(self)
+        return value
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a plan's file.
+
+    Raises:
+        PlanError: It cannot be read, or it is not a plan.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PlanError(
+            f"the plan cannot be read: {error.strerror}\n"
+            "  give the path of a plan: bernstein run plan.yaml",
+            file=str(path),
+        ) from error
+    return parse_plan(data, str(path))
+
+
+def parse_plan(data: bytes, file: str) -> Plan:
+    """The plan that ``data`` spells; ``file`` is what its errors name.
+
+    Raises:
+        PlanError: It is not a plan.
+    """
+    if len(data) > MAX_PLAN_BYTES:
+        raise PlanError(f"a plan is at most {MAX_PLAN_BYTES} bytes", file=file)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise PlanError("a plan is UTF-8; this byte is not", file=file, line=line) from error
+    try:
+        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise PlanError(
+            f"not YAML: {error.problem or error.context}",
+            file=file,
+            line=mark.line + 1 if mark else 1,
+            column=mark.column + 1 if mark else 1,
+        ) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise PlanError(f"not YAML: {error or 'nested too deeply'}", file=file) from error
+    if root is None:
+        raise PlanError("the plan is empty; it needs stages, or a goal", file=file)
+    _refuse_bombs(root, file)
+    return _plan(_Node(root, file, "the plan"))
+
+
+def _refuse_bombs(root: yaml.Node, file: str) -> None:
+    """Refuse aliases that unfold to more than a plan can be: count what a walk would visit."""
+    counts: dict[int, int] = {}
+
+    def count(node: yaml.Node, depth: int) -> int:
+        if id(node) in counts:
+            return counts[id(node)]
+        if depth > 64:
+            mark = node.start_mark
+            raise PlanError(
+                "nested too deeply for a plan",
+                file=file,
+                line=mark.line + 1,
+                column=mark.column + 1,
+            )
+        counts[id(node)] = MAX_NODES  # an alias to a node it is inside of has no end
+        total = 1
+        if isinstance(node, yaml.MappingNode):
+            total += sum(count(part, depth + 1) for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            total += sum(count(part, depth + 1) for part in node.value)
+        counts[id(node)] = min(total, MAX_NODES)
+        return counts[id(node)]
+
+    if count(root, 0) >= MAX_NODES:
+        raise PlanError("the plan's aliases unfold to more than a plan can hold", file=file)
+
+
+class _Node:
+    """A YAML node that knows what it is called, for errors."""
+
+    def __init__(self, node: yaml.Node, file: str, what: str) -> None:
+        self.node = node
+        self.file = file
+        self.what = what
+
+    def fail(self, problem: str) -> NoReturn:
+        mark = self.node.start_mark
+        raise PlanError(problem, file=self.file, line=mark.line + 1, column=mark.column + 1)
+
+    def _shown(self) -> str:
+        if isinstance(self.node, yaml.MappingNode):
+            return "a mapping"
+        if isinstance(self.node, yaml.SequenceNode):
+            return "a list"
+        return "nothing" if self.is_null else repr(self.node.value[:60])
+
+    @property
+    def is_null(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode) and self.node.tag.endswith(":null")
+
+    def members(self, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, _Node]:
+        """The members of a mapping whose keys are all known; null members are absent."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.fail(f"{self.what}: expected a mapping with {_listed(keys)}; got {self._shown()}")
+        found: dict[str, _Node] = {}
+        known = list(keys)
+        for key_node, value_node in self.node.value:
+            key = _Node(key_node, self.file, "key")
+            name = key_node.value if isinstance(key_node, yaml.ScalarNode) else key._shown()
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected {_listed(known)}"
+                key.fail(f"{self.what} has no key {name!r}; {hint}")
+            if name in found:
+                key.fail(f"{self.what}: the key {name!r} stands here a second time")
+            found[name] = _Node(value_node, self.file, name)
+        for name in required:
+            if name not in found or found[name].is_null:
+                self.fail(f"{self.what} needs a {name!r}")
+        return {name: node for name, node in found.items() if not node.is_null}
+
+    def text(self) -> str:
+        if not isinstance(self.node, yaml.ScalarNode):
+            self.fail(f"{self.what}: expected text; got {self._shown()}")
+        if not self.node.tag.endswith(":str"):
+            self.fail(
+                f"{self.what}: expected text; YAML reads {self.node.value!r} as "
+                f"{self.node.tag.rsplit(':', 1)[-1]}: put it in quotes"
+            )
+        if "\0" in self.node.value:
+            self.fail(f"{self.what}: a NUL character cannot stand in a plan")
+        return str(self.node.value)
+
+    def line_of_text(self) -> str:
+        text = self.text().strip()
+        if not text:
+            self.fail(f"{self.what}: expected text; got an empty one")
+        return text
+
+    def integer(self, low: int, high: int) -> int:
+        value: int | None = self._scalar("int", int)
+        if value is None or not low <= value <= high:
+            self.fail(
+                f"{self.what}: expected a whole number from {low} to {high}; got {self._shown()}"
+            )
+        return value
+
+    def number(self, low: float, high: float) -> float:
+        value: float | None = self._scalar("int", float)
+        value = self._scalar("float", float) if value is None else value
+        if value is None or not low <= value <= high:
+            self.fail(
+                f"{self.what}: expected a number from {low:g} to {high:g}; got {self._shown()}"
+            )
+        return value
+
+    def _scalar(self, tag: str, convert: Callable[[str], Any]) -> Any:
+        if not isinstance(self.node, yaml.ScalarNode) or not self.node.tag.endswith(f":{tag}"):
+            return None
+        try:
+            return convert(self.node.value)
+        except ValueError:
+            return None
+
+    def choice(self, values: Iterable[str]) -> str:
+        text = self.text()
+        if text not in (known := list(values)):
+            near = difflib.get_close_matches(text, known, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            self.fail(f"{self.what}: expected {_listed(known)}; got {text!r}{hint}")
+        return text
+
+    def items(self) -> list[_Node]:
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.fail(f"{self.what}: expected a list; got {self._shown()}")
+        return [
+            _Node(item, self.file, f"{self.what}[{n}]") for n, item in enumerate(self.node.value)
+        ]
+
+    def texts(self) -> list[_Node]:
+        """A list of texts, or one text for a list of one."""
+        if isinstance(self.node, yaml.ScalarNode):
+            return [self]
+        return self.items()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+_PLAN_KEYS = (
+    "name",
+    "description",
+    "goal",
+    "constraints",
+    "cli",
+    "budget",
+    "max_agents",
+    "retries",
+    "model",
+    "temperature",
+    "max_tokens",
+    "files",
+    "stages",
+)
+_STAGE_KEYS = ("name", "description", "depends_on", "steps")
+_STEP_KEYS = (
+    "title",
+    "role",
+    "scope",
+    "complexity",
+    "priority",
+    "description",
+    "files",
+    "depends_on",
+    "cli",
+    "model",
+    "temperature",
+    "max_tokens",
+    "retries",
+    "completion_signals",
+)
+# What each signal type needs beside its type; `run` is another word for `command`.
+_SIGNAL_KEYS = {
+    "path_exists": ("path",),
+    "file_contains": ("path", "contains"),
+    "test_passes": ("command",),
+    "command": ("command",),
+}
+
+
+def _plan(root: _Node) -> Plan:
+    m = root.members(_PLAN_KEYS)
+    if "goal" not in m and "stages" not in m:
+        root.fail("the plan needs stages, or a goal that the model makes tasks of")
+    if "goal" in m and "stages" in m:
+        m["goal"].fail("a plan has stages or a goal, not both")
+    if "files" in m and "stages" in m:
+        m["files"].fail("files stand at the steps; at the top only beside a goal")
+    defaults = _step_settings(m, {"cli": "builtin"})
+    goal = m["goal"].line_of_text() if "goal" in m else None
+    stages = _stages(m["stages"], defaults) if goal is None else (_goal_stage(m, goal, defaults),)
+    return Plan(
+        name=m["name"].line_of_text() if "name" in m else (goal or "plan"),
+        description=m["description"].text().strip() if "description" in m else "",
+        goal=goal,
+        constraints=tuple(n.line_of_text() for n in m["constraints"].texts())
+        if "constraints" in m
+        else (),
+        budget_credits=_budget(m["budget"]) if "budget" in m else None,
+        max_agents=m["max_agents"].integer(1, MAX_AGENTS) if "max_agents" in m else 4,
+        stages=stages,
+    )
+
+
+def _step_settings(m: dict[str, _Node], defaults: JsonObject) -> JsonObject:
+    """The settings that a plan gives to its steps and that a step may give itself."""
+    settings = dict(defaults)
+    if "cli" in m:
+        cli = m["cli"].choice(CLIS)
+        settings["cli"] = "builtin" if cli == "auto" else cli
+    if "model" in m:
+        settings["model"] = m["model"].line_of_text()
+    if "temperature" in m:
+        settings["temperature"] = m["temperature"].number(0, 2)
+    if "max_tokens" in m:
+        settings["max_tokens"] = m["max_tokens"].integer(1, 2**20)
+    if "retries" in m:
+        settings["retries"] = m["retries"].integer(0, 20)
+    return settings
+
+
+def _goal_stage(m: dict[str, _Node], goal: str, settings: JsonObject) -> Stage:
+    step = Step(step_id="goal", title=goal, complexity="high", files=_files(m), **settings)
+    return Stage("goal", "goal", "", (), (step,))
+
+
+def _budget(node: _Node) -> int:
+    """Micro-dollars of ``"$15"``, ``15`` or ``1.50``."""
+    text = node.node.value if isinstance(node.node, yaml.ScalarNode) else ""
+    found = re.fullmatch(r"\$?\s*(\d{1,9})(?:\.(\d{1,6}))?", text)
+    if found is None:
+        node.fail(f'budget: expected dollars, as "$15" or 1.50; got {node._shown()}')
+    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+
+
+def _files(m: dict[str, _Node]) -> tuple[str, ...]:
+    if "files" not in m:
+        return ()
+    files = []
+    for node in m["files"].texts():
+        path = node.line_of_text()
+        parts = path.rstrip("/").split("/")
+        if path.startswith("/") or not parts[0] or any(p in {"..", "."} for p in parts):
+            node.fail(f"{node.what}: expected a path inside the workspace; got {path!r}")
+        if path not in files:
+            files.append(path)
+    return tuple(files)
+
+
+class _Draft(msgspec.Struct):
+    """A step that is read but whose dependencies are still names."""
+
+    node: _Node
+    members: dict[str, Any]
+    step_id: str
+    stage: int
+
+
+def _stages(node: _Node, defaults: JsonObject) -> tuple[Stage, ...]:
+    nodes = node.items()
+    if not nodes:
+        node.fail("stages: expected at least one stage")
+    taken: set[str] = set()
+    stages: list[tuple[str, str, dict[str, _Node], _Node]] = []
+    drafts: list[_Draft] = []
+    for number, stage_node in enumerate(nodes):
+        m = stage_node.members(_STAGE_KEYS, required=("name", "steps"))
+        name = m["name"].line_of_text()
+        if any(name == other for _, other, _, _ in stages):
+            m["name"].fail(f"name: there is a stage {name!r} already")
+        stage_id = _unique(_slug(name, f"stage-{number + 1}", 40), taken)
+        stages.append((stage_id, name, m, stage_node))
+        if not (step_nodes := m["steps"].items()):
+            m["steps"].fail(f"steps: stage {name!r} needs at least one step")
+        for place, step_node in enumerate(step_nodes):
+            sm = step_node.members(_STEP_KEYS, required=("title",))
+            slug = _slug(sm["title"].line_of_text(), f"step-{place + 1}", 60)
+            step_id = _unique(f"{stage_id}/{slug}", taken)
+            drafts.append(_Draft(step_node, sm, step_id, number))
+    stage_needs = [_stage_needs(m, name, stages) for _, name, m, _ in stages]
+    _refuse_cycles(stage_needs, [s[3] for s in stages], [s[1] for s in stages], "stage")
+    needs = [_step_needs(draft, number, drafts, stage_needs) for number, draft in enumerate(drafts)]
+    _refuse_cycles(needs, [d.node for d in drafts], [d.step_id for d in drafts], "step")
+    steps = [
+        _step(draft, tuple(drafts[n].step_id for n in needs[number]), defaults)
+        for number, draft in enumerate(drafts)
+    ]
+    return tuple(
+        Stage(
+            stage_id,
+            name,
+            m["description"].text().strip() if "description" in m else "",
+            tuple(stages[n][0] for n in stage_needs[number]),
+            tuple(s for s, d in zip(steps, drafts, strict=True) if d.stage == number),
+        )
+        for number, (stage_id, name, m, _) in enumerate(stages)
+    )
+
+
+def _stage_needs(
+    m: dict[str, _Node], own: str, stages: list[tuple[str, str, dict[str, _Node], _Node]]
+) -> list[int]:
+    names = [name for _, name, _, _ in stages]
+    needs = []
+    for node in m["depends_on"].texts() if "depends_on" in m else ():
+        wanted = node.line_of_text()
+        if wanted == own:
+            node.fail(f"depends_on: stage {own!r} depends on itself")
+        if wanted not in names:
+            node.fail(f"depends_on: there is no stage {wanted!r}; {_nearest(wanted, names)}")
+        needs.append(names.index(wanted))
+    return sorted(set(needs))
+
+
+def _step_needs(
+    draft: _Draft, number: int, drafts: list[_Draft], stage_needs: list[list[int]]
+) -> list[int]:
+    """Places of the steps that this one waits for: those it names, and its stage's stages'."""
+    needs = {n for n, other in enumerate(drafts) if other.stage in stage_needs[draft.stage]}
+    nodes = draft.members["depends_on"].texts() if "depends_on" in draft.members else ()
+    for node in nodes:
+        wanted = node.line_of_text()
+        found = [
+            n
+            for n, other in enumerate(drafts)
+            if wanted in (other.step_id, other.members["title"].line_of_text())
+        ]
+        same_stage = [n for n in found if drafts[n].stage == draft.stage]
+        match same_stage or found:
+            case [only] if only == number:
+                node.fail(f"depends_on: step {wanted!r} depends on itself")
+            case [only]:
+                needs.add(only)
+            case []:
+                titles = [other.members["title"].line_of_text() for other in drafts]
+                node.fail(f"depends_on: there is no step {wanted!r}; {_nearest(wanted, titles)}")
+            case several:
+                ids = _listed(drafts[n].step_id for n in several)
+                node.fail(f"depends_on: {wanted!r} names several steps; give one of {ids}")
+    return sorted(needs)
+
+
+def _nearest(wanted: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(wanted, names, 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are {_listed(map(repr, names[:8]))}"
+
+
+def _refuse_cycles(needs: list[list[int]], nodes: list[_Node], names: list[str], what: str) -> None:
+    done: set[int] = set()
+    while len(done) < len(needs):
+        ready = [n for n in range(len(needs)) if n not in done and done.issuperset(needs[n])]
+        if not ready:
+            circle = [n for n in range(len(needs)) if n not in done]
+            nodes[circle[0]].fail(
+                f"these {what}s wait for each other: {_listed(names[n] for n in circle)}"
+            )
+        done.update(ready)
+
+
+def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> Step:
+    m: dict[str, _Node] = draft.members
+    settings = _step_settings(m, defaults)
+    for name, levels in LEVELS.items():
+        if name in m:
+            settings[name] = m[name].choice(levels)
+    if "priority" in m:
+        settings["priority"] = m["priority"].integer(0, 1000)
+    return Step(
+        step_id=draft.step_id,
+        title=m["title"].line_of_text(),
+        description=m["description"].text().strip() if "description" in m else "",
+        role=m["role"].line_of_text() if "role" in m else "",
+        files=_files(m),
+        depends_on=depends_on,
+        signals=tuple(_signal(node) for node in m["completion_signals"].items())
+        if "completion_signals" in m
+        else (),
+        **settings,
+    )
+
+
+def _signal(node: _Node) -> Signal:
+    m = node.members(("type", "path", "contains", "command", "run"), required=("type",))
+    kind = m["type"].choice(_SIGNAL_KEYS)
+    if "run" in m:
+        if "command" in m:
+            m["run"].fail("give `command` or `run`, not both: they are one")
+        m["command"] = m.pop("run")
+    for name in _SIGNAL_KEYS[kind]:
+        if name not in m:
+            node.fail(f"a signal of type {kind} needs a {name!r}")
+    for name, member in m.items():
+        if name != "type" and name not in _SIGNAL_KEYS[kind]:
+            member.fail(
+                f"a signal of type {kind} has no {name!r}; it has {_listed(_SIGNAL_KEYS[kind])}"
+            )
+    return Signal(**{name: member.text() for name, member in m.items()})
+
+
+def _slug(text: str, fallback: str, length: int) -> str:
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:length].strip("-")
+    return slug or fallback
+
+
+def _unique(slug: str, taken: set[str]) -> str:
+    name, number = slug, 2
+    while name in taken:
+        name = f"{slug}-{number}"
+        number += 1
+    taken.add(name)
+    return name

@@ -1,0 +1,496 @@
+"""Runs a plan from its first decision to its report, recording or replaying.
+
+Rule: rows that follow from one outcome are written together, and in a replay when the score says
+that it is their lane's turn; so the order of rows decides everything, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bernstein.agents.builtin import (
+    Artifact,
+    BadAnswerError,
+    TaskBrief,
+    do_task,
+    read_earlier,
+    write_artifact,
+)
+from bernstein.canonical import digest_of, digest_of_bytes
+from bernstein.capture.llm import CallScope, aask
+from bernstein.capture.models.base import ModelName, default_model, parse_model_name
+from bernstein.capture.models.registry import find_provider
+from bernstein.capture.run import OpenRun
+from bernstein.chain.compare import Comparison
+from bernstein.errors import (
+    BernsteinError,
+    BudgetError,
+    ProviderError,
+    ReplayMissError,
+    UnsafePathError,
+    UsageError,
+)
+from bernstein.events import trajectory as event
+from bernstein.recording.coverage import Coverage
+from bernstein.recording.key import LlmCall
+from bernstein.runner.decompose import (
+    Task,
+    decompose_grammar,
+    decompose_prompt,
+    max_tasks,
+    parse_tasks,
+)
+from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
+from bernstein.runner.signals import command_succeeds, file_signal_holds
+from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bernstein.events.trajectory import ErrorCode
+    from bernstein.rundir import SddDir
+    from bernstein.runner.plan import Plan, Step
+    from bernstein.settings import Settings
+
+AGENT_ID = "bernstein"
+_CALL_RETRIES = 2
+_DECOMPOSE_TOKENS = {"local": 120}
+_DECOMPOSE_TOKENS_DEFAULT = 2048
+
+
+class Observer(Protocol):
+    """Somebody who watches a run; called on the run's loop, must not block."""
+
+    def run_opened(self, run_id: str, plan: Plan) -> None:
+        """The run has a folder."""
+
+    def unit_started(self, unit: Unit) -> None:
+        """A unit of work starts."""
+
+    def unit_ended(self, unit: Unit, code: ErrorCode | None, detail: str) -> None:
+        """A unit of work ended, well or with a code and a line on why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """How a run ended.
+
+    Attributes:
+        run_id, head, rows: The run, its journal's head and length.
+        status: completed, failed or cancelled.
+        exit_code: 0; 1 a step failed or the replay diverged; 3 a strict miss; 130 or 143.
+        steps: For each step of the plan its id, title, status and code.
+        failures: A line on each unit that failed for good.
+        artifacts: Files that tasks wrote, by path.
+        calls, input_tokens, output_tokens, credits: Of the answers, served ones too.
+        coverage, comparison: Of a replay.
+        miss: The miss that ended a strict replay.
+        hold_order: Whether turns were followed to the end.
+    """
+
+    run_id: str
+    run_path: Path
+    workspace: Path
+    status: event.RunStatus
+    exit_code: int
+    head: str
+    rows: int
+    steps: list[tuple[str, str, str, ErrorCode | None]]
+    failures: list[str]
+    artifacts: dict[str, str]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    credits: int
+    coverage: Coverage | None
+    comparison: Comparison | None
+    miss: ReplayMissError | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line says beside the plan."""
+
+    model: str | None = None
+    in_place: bool = False
+    exact: bool = False
+    folder: Path = field(default_factory=Path.cwd)
+
+
+class PlanRun:
+    """One execution of a plan."""
+
+    def __init__(
+        self, plan: Plan, sdd: SddDir, settings: Settings, options: RunOptions, observer: Observer
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._options = options
+        self._observer = observer
+        _refuse_other_agents(plan)
+        self._run = OpenRun(
+            sdd,
+            settings,
+            {"kind": "plan", "plan": {"name": plan.name, "value": plan.to_json()}},
+            follows_score=True,
+        )
+        self._run.budget_credits = plan.budget_credits
+        self._schedule = Schedule(plan)
+        self._artifacts: dict[str, str] = {}
+        self._failures: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: BernsteinError | None = None
+        self._caught_signal: int | None = None
+        self._task_files: dict[str, tuple[str, ...]] = {}
+
+    async def execute(self) -> RunReport:
+        """Run to the end and report.
+
+        Raises:
+            UsageError: The run could not begin, or a model could not be asked; its journal says
+                ``failed``.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            self._begin()
+            while self._tasks:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            return self._end()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    # --- begin and end
+
+    def _begin(self) -> None:
+        run = self._run
+        self._observer.run_opened(run.dir.run_id, self._plan)
+        try:
+            self._default_model = self._find_default_model()
+            models = {self._model_of(step) for step in self._plan.steps}
+            run.describe({"default_model": list(self._default_model)})
+            if run.source is None:
+                for name in sorted(models):
+                    find_provider(*name)
+            self._workspace = self._make_workspace()
+        except BernsteinError:
+            run.close("failed")
+            raise
+        run.describe({"tree": self._workspace.tree_digest})
+        run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
+        self._apply(self._schedule.start())
+
+    def _make_workspace(self) -> Workspace:
+        if self._options.in_place:
+            return folder_in_place(self._options.folder)
+        return make_workspace(self._run.dir, self._options.folder)
+
+    def _find_default_model(self) -> ModelName:
+        """What a step without a model asks: as said, else as recorded, else as configured."""
+        if self._options.model:
+            return parse_model_name(self._options.model)
+        recorded = self._run.source.read_info().get("default_model") if self._run.source else None
+        return ModelName(*recorded) if recorded else default_model(self._settings)
+
+    def _model_of(self, step: Step) -> ModelName:
+        if step.model is None or self._options.model:
+            return self._default_model
+        return parse_model_name(step.model)
+
+    def _end(self) -> RunReport:
+        run, status, reason = self._run, self._final_status(), self._final_reason()
+        if status != "completed":
+            self._apply(self._schedule.cancel())
+        output = digest_of(self._artifacts) if self._artifacts else None
+        run.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
+        run.close(status)
+        if isinstance(self._error, UsageError):
+            raise self._error
+        coverage, comparison = run.coverage(), run.comparison()
+        statuses = self._schedule.statuses()
+        return RunReport(
+            run_id=run.dir.run_id,
+            run_path=run.dir.path,
+            workspace=self._workspace.path,
+            status=status,
+            exit_code=self._exit_code(status, comparison),
+            head=run.head,
+            rows=run.row_count,
+            steps=[
+                (step.step_id, step.title, *statuses[step.step_id]) for step in self._plan.steps
+            ],
+            failures=self._failures,
+            artifacts=dict(sorted(self._artifacts.items())),
+            calls=run.call_count,
+            input_tokens=run.input_tokens,
+            output_tokens=run.output_tokens,
+            credits=run.spent_credits,
+            coverage=coverage,
+            comparison=comparison,
+            miss=run.store.first_miss,
+        )
+
+    def _final_status(self) -> event.RunStatus:
+        if self._caught_signal is not None:
+            return "cancelled"
+        well = all(status == "ok" for status, _ in self._schedule.statuses().values())
+        return "completed" if well and self._error is None else "failed"
+
+    def _final_reason(self) -> ErrorCode | None:
+        if self._caught_signal is not None:
+            return "cancelled"
+        if self._run.store.first_miss is not None or isinstance(self._error, ReplayMissError):
+            return "replay_miss"
+        return self._schedule.first_error
+
+    def _exit_code(self, status: event.RunStatus, comparison: Comparison | None) -> int:
+        if self._run.store.first_miss is not None or isinstance(self._error, ReplayMissError):
+            return ReplayMissError.exit_code
+        if self._caught_signal is not None:
+            return 128 + self._caught_signal
+        if status != "completed":
+            return 1
+        if comparison is None or self._settings.allow_live_miss:
+            return 0
+        fails = {"diverged", "equivalent"} if self._options.exact else {"diverged"}
+        return int(comparison.relation in fails)
+
+    # --- units
+
+    def _apply(self, transitions: list[Transition]) -> None:
+        """Write the rows of decisions, together, and start what they start."""
+        with self._run.rows():
+            for transition in transitions:
+                if isinstance(transition, StageDone):
+                    stage = transition.stage
+                    self._run.append(
+                        event.CHECKPOINT,
+                        event.checkpoint(
+                            f"stage/{stage.stage_id}", stage.name, digest_of(self._artifacts)
+                        ),
+                    )
+                else:
+                    self._write_decision(transition)
+
+    def _write_decision(self, made: Decided) -> None:
+        run, lane = self._run, made.subject
+        after = {
+            "after": sorted(u for u in self._schedule.running),
+            "subject": made.subject,
+            "closes": made.closes,
+            "attempt": made.attempt,
+        }
+        run.decisions.append(made.decision, made.subject, made.attempt, after)
+        run.append(
+            event.DECISION_MADE,
+            event.decision_made(made.decision, made.subject, made.attempt),
+            lane,
+        )
+        if isinstance(made.opens, Task):
+            parent = made.subject.rsplit("/", 1)[0]
+            run.append(event.STEP_STARTED, event.step_started(lane, parent, 1, None), lane)
+        elif made.opens is not None:
+            run.append(
+                event.STEP_STARTED, event.step_started(lane, None, 0, made.opens.title), lane
+            )
+        if made.closes is not None:
+            code = None if made.closes == "ok" else made.closes
+            run.append(event.STEP_FINISHED, event.step_finished(lane, code), lane)
+        if made.starts is not None:
+            self._start(made.starts)
+
+    def _start(self, unit: Unit) -> None:
+        self._observer.unit_started(unit)
+        self._run.score.enter()
+        # What the task is told is fixed here, in the row's turn, not when its request is made.
+        brief = self._brief(unit, unit.task) if unit.task is not None else None
+        task = asyncio.get_running_loop().create_task(self._work(unit, brief))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._run.score.leave()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        """End the run early: a miss, a model that cannot be asked, or a fault of ours."""
+        if not isinstance(error, BernsteinError):
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a unit of work failed in a way nobody planned", "exception": error}
+            )
+            error = BernsteinError(f"{type(error).__name__}: {error}")
+        self._error = self._error or error
+        for task in self._tasks:
+            task.cancel()
+
+    def _on_signal(self, number: int) -> None:
+        self._caught_signal = number
+        for task in self._tasks:
+            task.cancel()
+
+    async def _work(self, unit: Unit, brief: TaskBrief | None) -> None:
+        """Do a unit, then write what follows from its outcome."""
+        code: ErrorCode
+        try:
+            transitions = await self._outcome(unit, brief)
+        except ProviderError as error:
+            code, detail = "provider_error", str(error)
+        except BadAnswerError as error:
+            code, detail = "bad_answer", str(error)
+        except BudgetError as error:
+            code, detail = "budget_exceeded", str(error).split("\n", 1)[0]
+        except UnsafePathError as error:
+            code, detail = "file_refused", str(error)
+        else:
+            await self._turn(unit.unit_id)
+            with self._run.rows():
+                self._apply(transitions())
+            return
+        await self._turn(unit.unit_id)
+        self._apply(self._failed(unit, code, detail))
+
+    def _failed(self, unit: Unit, code: ErrorCode, detail: str) -> list[Transition]:
+        self._observer.unit_ended(unit, code, detail)
+        transitions = self._schedule.failed(unit, code, detail)
+        if not any(isinstance(t, Decided) and t.decision == "retry" for t in transitions):
+            self._failures.append(f"{unit.unit_id}: {code}: {detail}")
+        return transitions
+
+    async def _outcome(self, unit: Unit, brief: TaskBrief | None) -> Callable[[], list[Transition]]:
+        """Do the unit's work; what is returned tells the schedule, once it is the lane's turn."""
+        scope = CallScope(self._run, unit.unit_id, unit.unit_id)
+        if unit.kind == "decompose":
+            tasks = await self._decompose(unit.step, scope)
+            return lambda: self._decomposed(unit, tasks)
+        if brief is not None:
+            artifacts = await do_task(brief, self._workspace.path, scope)
+            return lambda: self._task_done(unit, artifacts)
+        broken = await self._check(unit, scope)
+        if broken:
+            return lambda: self._failed(unit, "signal_failed", "; ".join(broken))
+        return lambda: self._done(unit)
+
+    def _decomposed(self, unit: Unit, tasks: list[Task]) -> list[Transition]:
+        self._observer.unit_ended(unit, None, "")
+        self._task_files |= {task.task_id: task.files for task in tasks}
+        step_id = unit.step.step_id
+        self._run.append(
+            event.STEP_DECOMPOSED,
+            event.step_decomposed(step_id, len(tasks), digest_of(msgspec.to_builtins(tasks))),
+            step_id,
+        )
+        return self._schedule.decomposed(unit, tasks)
+
+    def _task_done(self, unit: Unit, artifacts: list[Artifact]) -> list[Transition]:
+        """Put a task's files into the workspace: now, in its turn, so in the order of the rows."""
+        try:
+            for artifact in artifacts:
+                write_artifact(artifact, self._workspace.path)
+                ref = digest_of_bytes(artifact.content)
+                self._artifacts[artifact.path] = ref.digest
+                self._run.append(
+                    event.ARTIFACT_WRITTEN,
+                    event.artifact_written(unit.unit_id, artifact.path, ref),
+                    unit.unit_id,
+                )
+        except UnsafePathError as error:
+            return self._failed(unit, "file_refused", str(error))
+        return self._done(unit)
+
+    def _done(self, unit: Unit) -> list[Transition]:
+        self._observer.unit_ended(unit, None, "")
+        return self._schedule.done(unit)
+
+    async def _turn(self, lane: str) -> None:
+        ticket = self._run.score.turn(lane)
+        if not ticket.done():
+            await asyncio.wrap_future(ticket)
+
+    async def _decompose(self, step: Step, scope: CallScope) -> list[Task]:
+        name = self._model_of(step)
+        bound = max_tasks(step, name.provider)
+        more = {"grammar": decompose_grammar(step, bound)} if name.provider == "local" else {}
+        call = LlmCall(
+            model=name.model,
+            prompt=decompose_prompt(self._plan, step, bound),
+            provider=name.provider,
+            temperature=step.temperature,
+            max_tokens=_DECOMPOSE_TOKENS.get(name.provider, _DECOMPOSE_TOKENS_DEFAULT),
+            more=more,
+        )
+        answer = await aask(call, scope, _CALL_RETRIES)
+        tasks = parse_tasks(answer.text, step, bound)
+        if tasks is None:
+            raise BadAnswerError("the model gave no tasks for this step")
+        return tasks
+
+    def _brief(self, unit: Unit, task: Task) -> TaskBrief:
+        step, name = unit.step, self._model_of(unit.step)
+        return TaskBrief(
+            plan=self._plan.name,
+            constraints=self._plan.constraints,
+            role=step.role,
+            step=step.title,
+            description=step.description,
+            task=task.title,
+            files=task.files,
+            earlier=self._earlier_files(step, task),
+            feedback=unit.feedback,
+            scope=step.scope,
+            provider=name.provider,
+            model=name.model,
+            temperature=step.temperature,
+            max_tokens=step.max_tokens,
+            max_retries=_CALL_RETRIES,
+        )
+
+    def _earlier_files(self, step: Step, task: Task) -> tuple[tuple[str, str], ...]:
+        """The files of the steps and tasks that this task waits for."""
+        steps = {other.step_id: other for other in self._plan.steps}
+        paths = [p for step_id in step.depends_on for p in steps[step_id].files]
+        paths += [p for task_id in task.depends_on for p in self._task_files[task_id]]
+        written = [p for p in dict.fromkeys(paths) if p in self._artifacts]
+        return read_earlier(written, self._workspace.path)
+
+    async def _check(self, unit: Unit, scope: CallScope) -> list[str]:
+        """Look at each completion signal; a line for each that does not hold."""
+        broken = []
+        for index, signal_ in enumerate(unit.step.signals):
+            if signal_.runs_command:
+                holds, why = await command_succeeds(
+                    signal_.command, self._workspace.path, self._run, scope.lane
+                )
+                await self._turn(unit.unit_id)
+            else:
+                # In its turn: other steps may write the same file.
+                await self._turn(unit.unit_id)
+                holds, why = file_signal_holds(signal_, self._workspace.path)
+            with self._run.rows():
+                self._run.append(
+                    event.SIGNAL_CHECKED,
+                    event.signal_checked(unit.step.step_id, index, signal_.type, holds=holds),
+                    unit.unit_id,
+                )
+            if not holds:
+                broken.append(why)
+        return broken
+
+
+def _refuse_other_agents(plan: Plan) -> None:
+    for step in plan.steps:
+        if step.cli != "builtin":
+            raise UsageError(
+                f"step {step.step_id!r} asks for the agent {step.cli!r}; this version does steps "
+                "with the builtin agent alone\n  set `cli: builtin` or `cli: auto` in the plan"
+            )

@@ -1,0 +1,321 @@
+"""A run's own copy of the folder, and how its changes are brought over.
+
+In a git repository the copy is a detached worktree of HEAD with the uncommitted changes laid over
+it; elsewhere it is a copy of the folder. What it began with is kept as a manifest, so that
+``apply`` brings over what the run changed and refuses to overwrite what changed since.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from bernstein.canonical import JsonObject, canonical_bytes, digest_of, sha256_hex
+from bernstein.errors import WorkspaceError
+from bernstein.rundir import inside, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bernstein.rundir import RunDir
+
+IGNORE_FILE = ".bernsteinignore"
+MAX_COPY_BYTES = 512 * 2**20
+_ALWAYS_IGNORED = (
+    ".sdd",
+    ".git",
+    ".hg",
+    ".venv",
+    "venv",
+    "node_modules",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a run works.
+
+    Attributes:
+        path: The folder that steps see as theirs.
+        tree_digest: sha256 over the paths and digests of the files it began with.
+    """
+
+    path: Path
+    tree_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that a run added, changed or removed."""
+
+    path: str
+    kind: Literal["added", "changed", "removed"]
+
+
+def make_workspace(run: RunDir, folder: Path) -> Workspace:
+    """Make the run's workspace from ``folder``.
+
+    Raises:
+        WorkspaceError: The folder is too large, or holds what cannot be copied.
+    """
+    repository = _git_top(folder)
+    if repository is None:
+        _copy_folder(folder, run.workspace)
+        path = run.workspace
+    else:
+        _add_worktree(repository, run.workspace)
+        path = run.workspace / folder.resolve().relative_to(repository)
+        path.mkdir(parents=True, exist_ok=True)
+    base = _manifest(path)
+    info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
+    write_file(run.workspace_base, canonical_bytes(info) + b"\n")
+    return Workspace(path, digest_of(base).digest)
+
+
+def folder_in_place(folder: Path) -> Workspace:
+    """The folder itself as the workspace."""
+    return Workspace(folder, digest_of(_manifest(folder)).digest)
+
+
+def find_changes(run: RunDir) -> list[Change]:
+    """What the run changed in its workspace, by path.
+
+    Raises:
+        WorkspaceError: The run has no workspace (any more).
+    """
+    info = _read_base(run)
+    base: dict[str, str] = info["files"]
+    now = _manifest(Path(info["path"]))
+    changes = [Change(path, "added") for path in now.keys() - base.keys()]
+    changes += [Change(path, "removed") for path in base.keys() - now.keys()]
+    changes += [Change(p, "changed") for p in base.keys() & now.keys() if base[p] != now[p]]
+    return sorted(changes, key=lambda change: change.path)
+
+
+def diff_lines(run: RunDir, changes: list[Change]) -> Iterator[str]:
+    """A unified diff of the changes, against the folder as it is now."""
+    info = _read_base(run)
+    folder, workspace = Path(info["folder"]), Path(info["path"])
+    for change in changes:
+        old, new = _text(folder / change.path), _text(workspace / change.path)
+        if old is None or new is None:
+            yield f"{change.kind} {change.path} (not text)"
+            continue
+        yield from difflib.unified_diff(
+            old.splitlines(),
+            new.splitlines(),
+            f"a/{change.path}" if change.kind != "added" else "/dev/null",
+            f"b/{change.path}" if change.kind != "removed" else "/dev/null",
+            lineterm="",
+        )
+
+
+def apply_changes(run: RunDir, changes: list[Change]) -> None:
+    """Bring the changes over into the folder that the run began with.
+
+    Raises:
+        WorkspaceError: A file changed in the folder since; nothing is brought over.
+    """
+    info = _read_base(run)
+    base: dict[str, str] = info["files"]
+    folder, workspace = Path(info["folder"]), Path(info["path"])
+    targets = {change.path: inside(folder, change.path) for change in changes}
+    moved = [
+        change.path
+        for change in changes
+        if _file_digest(targets[change.path])
+        not in (base.get(change.path), _file_digest(workspace / change.path))
+    ]
+    if moved:
+        raise WorkspaceError(
+            f"changed in {folder} since the run began: {', '.join(moved[:5])}\n"
+            "  nothing was brought over: commit or move those files, then apply again"
+        )
+    for change in changes:
+        target, source = targets[change.path], workspace / change.path
+        if change.kind == "removed":
+            target.unlink(missing_ok=True)
+        elif source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.symlink_to(source.readlink())
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def _read_base(run: RunDir) -> JsonObject:
+    try:
+        info: JsonObject = msgspec.json.decode(run.workspace_base.read_bytes(), type=dict)
+    except FileNotFoundError as error:
+        raise WorkspaceError(
+            f"run {run.run_id} has no workspace of its own (it ran in place, or ended early)"
+        ) from error
+    if not Path(info["path"]).is_dir():
+        raise WorkspaceError(f"the workspace of run {run.run_id} is gone: {info['path']}")
+    return info
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    """Path and digest of every file below ``folder``."""
+    return dict(_walk_digests(folder, _ignored(folder)))
+
+
+def _walk_digests(folder: Path, ignored: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for path, entry in _walk(folder, ignored):
+        digest = _file_digest(Path(entry.path))
+        if digest is not None:
+            yield path, digest
+
+
+def _file_digest(path: Path) -> str | None:
+    """The digest of a file's content and whether it is executable, or of a link's target."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return sha256_hex(b"link\n" + os.fsencode(path.readlink()))
+        if not stat.S_ISREG(mode):
+            return None
+        kind = b"exec\n" if mode & stat.S_IXUSR else b"file\n"
+        return sha256_hex(kind + path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _walk(
+    folder: Path, ignored: tuple[str, ...], prefix: str = ""
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every entry below ``folder`` that is not a folder, by name, links not followed."""
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
+        path = prefix + entry.name
+        if any(fnmatch.fnmatchcase(name, glob) for glob in ignored for name in (entry.name, path)):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), ignored, f"{path}/")
+        else:
+            yield path, entry
+
+
+def _ignored(folder: Path) -> tuple[str, ...]:
+    try:
+        lines = (folder / IGNORE_FILE).read_text("utf-8").split("\n")
+    except FileNotFoundError:
+        return _ALWAYS_IGNORED
+    globs = (line.strip().rstrip("/") for line in lines)
+    return (*_ALWAYS_IGNORED, *(glob for glob in globs if glob and not glob.startswith("#")))
+
+
+def _copy_folder(folder: Path, target: Path) -> None:
+    ignored = _ignored(folder)
+    size = 0
+    target.mkdir(mode=0o700)
+    for path, entry in _walk(folder, ignored):
+        copy = target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if entry.is_symlink():
+            copy.symlink_to(Path(entry.path).readlink())
+            continue
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise WorkspaceError(
+                f"{path} is neither a file nor a folder\n  name it in {IGNORE_FILE}, or run "
+                "in the folder itself with --in-place"
+            )
+        size += status.st_size
+        if size > MAX_COPY_BYTES:
+            raise WorkspaceError(
+                f"the folder {folder} holds more than {MAX_COPY_BYTES // 2**20} MiB (at {path})\n"
+                f"  name what is not needed in {IGNORE_FILE} (one pattern a line), or run in the "
+                "folder itself with --in-place"
+            )
+        shutil.copy2(entry.path, copy)
+
+
+# --- git
+
+
+def _git(folder: Path, *arguments: str, check: bool = True) -> str | None:
+    """What git prints, or None where it fails and that is an answer."""
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - arguments are ours
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
+            capture_output=True,
+            check=False,
+            env=environment,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+    except FileNotFoundError:
+        return None
+    if done.returncode == 0:
+        return done.stdout
+    if check:
+        raise WorkspaceError(
+            f"git {arguments[0]} failed in {folder}: {done.stderr.strip()}\n"
+            "  mend the repository, or run in the folder itself with --in-place"
+        )
+    return None
+
+
+def _git_top(folder: Path) -> Path | None:
+    """The root of the repository that ``folder`` is in, if it has a commit."""
+    top = _git(folder, "rev-parse", "--show-toplevel", check=False)
+    if top is None or _git(folder, "rev-parse", "--verify", "-q", "HEAD", check=False) is None:
+        return None
+    return Path(top.rstrip("\n")).resolve()
+
+
+def _add_worktree(repository: Path, target: Path) -> None:
+    conflicts = _git(repository, "diff", "--name-only", "--diff-filter=U") or ""
+    if conflicts.strip():
+        raise WorkspaceError(
+            f"unmerged files in {repository}: {', '.join(conflicts.split()[:5])}\n"
+            "  finish the merge first, or run in the folder itself with --in-place"
+        )
+    _git(repository, "worktree", "add", "--detach", "--quiet", str(target), "HEAD")
+    target.chmod(0o700)
+    changed = (_git(repository, "diff", "--name-only", "-z", "HEAD") or "").split("\0")
+    untracked = (_git(repository, "ls-files", "--others", "--exclude-standard", "-z") or "").split(
+        "\0"
+    )
+    for path in filter(None, changed + untracked):
+        if path.split("/", 1)[0] == ".sdd" or "/.sdd/" in path:
+            continue
+        source, copy = repository / path, target / path
+        if not source.is_symlink() and not source.exists():
+            copy.unlink(missing_ok=True)
+        elif source.is_dir() and not source.is_symlink():
+            raise WorkspaceError(
+                f"{path} is a repository of its own with uncommitted changes\n"
+                "  commit them, or run in the folder itself with --in-place"
+            )
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.unlink(missing_ok=True)
+            shutil.copy2(source, copy, follow_symlinks=False)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (UnicodeDecodeError, OSError):
+        return None

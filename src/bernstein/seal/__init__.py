@@ -1,0 +1,1 @@
+"""What binds a run's files together."""

@@ -1,0 +1,94 @@
+"""``BERNSTEIN_*`` and the providers' usual variables, read once into one frozen value.
+
+Rule: this is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bernstein.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A provider is configured by its key; the order is that of preference where there are several.
+PROVIDER_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment asks for.
+
+    Attributes:
+        seed: ``BERNSTEIN_DETERMINISTIC_SEED``: seeds ``random`` and the providers that take one.
+        replay_run_id: ``BERNSTEIN_REPLAY_RUN_ID``: the run to replay, a unique prefix or latest.
+        allow_live_miss: ``BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1``: a miss warns and goes live.
+        record: False with ``BERNSTEIN_RECORD=0``.
+        sdd_dir: ``BERNSTEIN_SDD_DIR``: the project's folder, instead of looking for ``.sdd``.
+        configured_providers: Providers with a key in the environment, in order of preference.
+    """
+
+    seed: int | None = None
+    replay_run_id: str | None = None
+    allow_live_miss: bool = False
+    record: bool = True
+    sdd_dir: Path | None = None
+    configured_providers: tuple[str, ...] = field(default=())
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings that ``environ`` (default: the process's) asks for.
+
+    Raises:
+        SettingsError: A variable has a value that it cannot take.
+    """
+    env = os.environ if environ is None else environ
+    sdd_dir = env.get("BERNSTEIN_SDD_DIR") or None
+    return Settings(
+        seed=_seed(env.get("BERNSTEIN_DETERMINISTIC_SEED")),
+        replay_run_id=env.get("BERNSTEIN_REPLAY_RUN_ID") or None,
+        allow_live_miss=_switch(env, "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS", default=False),
+        record=_switch(env, "BERNSTEIN_RECORD", default=True),
+        sdd_dir=Path(sdd_dir) if sdd_dir else None,
+        configured_providers=tuple(
+            name for name, keys in PROVIDER_KEYS.items() if any(env.get(key) for key in keys)
+        ),
+    )
+
+
+def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a command of a plan: without our variables, which are for us alone."""
+    env = os.environ if environ is None else environ
+    return {name: value for name, value in env.items() if not name.startswith("BERNSTEIN_")}
+
+
+def _seed(text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**31:
+        raise SettingsError(
+            f"BERNSTEIN_DETERMINISTIC_SEED is {text!r}; expected a whole number from 0 to "
+            f"{2**31 - 1}\n  for example: BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml"
+        )
+    return seed
+
+
+def _switch(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = env.get(name, "")
+    if text == "":
+        return default
+    if text not in {"0", "1"}:
+        raise SettingsError(f"{name} is {text!r}; expected 0 or 1\n  unset it: unset {name}")
+    return text == "1"
