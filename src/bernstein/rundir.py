@@ -120,7 +120,7 @@ class SddDir:
     def find_run(self, text: str) -> RunDir:
         """The run that ``text`` names: an id, a unique prefix of one, or ``latest``.
 
-        ``latest`` is the newest recording: a replay stands behind the run that it replays.
+        ``latest`` is the newest recording; a strict replay records nothing of its own.
 
         Raises:
             UnknownRunError: There is none, or more than one.
@@ -128,7 +128,7 @@ class SddDir:
         runs = self.list_runs()
         if text == "latest":
             for run in reversed(runs):
-                if not run.read_info().get("source_run"):
+                if run.read_info().get("records"):
                     return run
             raise UnknownRunError(
                 f"there is no recording in {self.path}\n  record one with: bernstein run plan.yaml"
@@ -147,10 +147,13 @@ class SddDir:
         )
 
     def find_recording(self, text: str) -> RunDir:
-        """The run to play from: as ``find_run``, but a replay stands for its source."""
+        """The run to play from: as ``find_run``, but a replay without a recording of its own
+        stands for its source.
+        """
         run = self.find_run(text)
         seen = {run.run_id}
-        while source := run.read_info().get("source_run"):
+        while (info := run.read_info()).get("source_run") and not info.get("records"):
+            source = info["source_run"]
             if not isinstance(source, str) or source in seen:
                 raise RecordingError(f"{run.run_json} names a source run that leads nowhere")
             seen.add(source)

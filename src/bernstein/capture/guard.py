@@ -12,10 +12,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bernstein.errors import ReplayMissError
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _WATCHED = frozenset(
     {
@@ -27,36 +25,35 @@ _WATCHED = frozenset(
     }
 )
 _lock = threading.Lock()
-_holders = 0
+_refusals: list[Callable[[str], Exception]] = []
 _is_installed = False
 
 
 def _hook(event: str, args: tuple[object, ...]) -> None:
-    if _holders and event in _WATCHED:
-        first = args[0] if args else None
-        if isinstance(first, socket.socket) and first.family == getattr(socket, "AF_UNIX", -1):
-            return
-        target = args[1] if event in {"socket.connect", "socket.sendto"} else first
-        raise ReplayMissError(
-            f"replay miss: the program reached for the network ({target}) in a strict replay\n"
-            "  let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1",
-            key="",
-            model="",
-            reason="never_recorded",
-        )
+    if not _refusals or event not in _WATCHED:
+        return
+    first = args[0] if args else None
+    if isinstance(first, socket.socket) and first.family == getattr(socket, "AF_UNIX", -1):
+        return
+    target = first if event.startswith("socket.get") else args[-1]
+    raise _refusals[-1](f"{target}")
 
 
 @contextmanager
-def no_network() -> Iterator[None]:
-    """Refuse every connection of this process until the block ends."""
-    global _holders, _is_installed  # noqa: PLW0603 - a guard is of the process
+def no_network(refusal: Callable[[str], Exception]) -> Iterator[None]:
+    """Refuse every connection of this process until the block ends.
+
+    Args:
+        refusal: Makes the exception to raise, of the address that was reached for.
+    """
+    global _is_installed  # noqa: PLW0603 - a hook is of the process
     with _lock:
         if not _is_installed:
             sys.addaudithook(_hook)
             _is_installed = True
-        _holders += 1
+        _refusals.append(refusal)
     try:
         yield
     finally:
         with _lock:
-            _holders -= 1
+            _refusals.remove(refusal)

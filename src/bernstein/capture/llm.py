@@ -141,6 +141,11 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
         yield _Wait(run.score.turn(lane))
     with run.lock:
         seq = run.begin_call(call, lane, scope_.step_id)
+        was_in_flight = run.score.ends_cancelled and not run.store.has_next(call, lane)
+    if was_in_flight:
+        # The recorded run was cancelled during this call; so will this one be, by the score.
+        yield _Wait(run.score.turn(lane))
+    with run.lock:
         served = run.store.take(call, lane) if run.store.is_replay else None
     begun_s = time.monotonic()
 

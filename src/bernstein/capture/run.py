@@ -12,8 +12,9 @@ import logging
 import os
 import platform
 import random
+import shutil
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
@@ -96,6 +97,8 @@ class OpenRun:
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
             strict=self.is_strict,
+            was_cut=self.source is not None
+            and source_info.get("status") not in ("completed", "failed"),
         )
         self.fixtures = FixtureStore(
             self.dir.fixtures, self.source.fixtures if self.source else None
@@ -114,9 +117,21 @@ class OpenRun:
         self.head = GENESIS
         self.budget_credits: int | None = None
         if self.is_strict:
-            self._held.enter_context(no_network())
+            self._held.enter_context(no_network(self._refuse_network))
         if self.seed is not None:
             random.seed(self.seed)
+
+    def _refuse_network(self, target: str) -> Exception:
+        miss = ReplayMissError(
+            f"replay miss: the program reached for the network ({target}) in a strict replay\n"
+            "  let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1",
+            key="",
+            model="",
+            reason="never_recorded",
+        )
+        with suppress(ReplayMissError):  # raised by the hook, in the caller's place
+            self.store.register_miss(miss, "")
+        return miss
 
     # --- rows
 
@@ -194,6 +209,11 @@ class OpenRun:
             self.hold.answer_went_out(served)
 
     # --- the end
+
+    def discard(self) -> None:
+        """Take back a run that could not begin: nothing of it stays."""
+        self.close("failed")
+        shutil.rmtree(self.dir.path)
 
     def describe(self, members: JsonObject) -> None:
         """Add members to ``run.json``."""

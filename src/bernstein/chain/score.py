@@ -2,7 +2,8 @@
 
 The score is the recorded journal. A row of a lane may be written when the score's next row is of
 that lane. Once a row differs, or none of those who wait can go on, the replay has diverged: from
-there the turns are off, so that a replay which left its recording still ends.
+there the turns are off, so that a replay which left its recording still ends. Where the recorded
+run was cancelled, so is the replay, once all have come as far as the recording did.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from bernstein.chain.read import load_replay_events
+from bernstein.chain.read import load_replay_events, payload_of
+from bernstein.events.trajectory import DECISION_MADE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bernstein.events.entry import JournalEntry
@@ -39,6 +42,8 @@ class Score:
         self._actors = 0
         self._is_followed = recorded is not None
         self.diverged_at: int | None = None
+        self.cancel_at = _first_cancel(recorded) if recorded is not None else None
+        self.on_cancel: Callable[[], None] = lambda: None
 
     def enter(self) -> None:
         """Count an actor that will ask for turns."""
@@ -76,6 +81,11 @@ class Score:
             return self._rows[self._next]
         return None
 
+    @property
+    def ends_cancelled(self) -> bool:
+        """Whether the score is followed and the recorded run was cancelled."""
+        return self._is_followed and self.cancel_at is not None
+
     def _diverge(self) -> None:
         if self._is_followed:
             self._is_followed = False
@@ -90,6 +100,10 @@ class Score:
                 self._waiting.popleft()[1].set_result(None)
                 continue
             row = self.next_row
+            if self._next == self.cancel_at:
+                if len(self._waiting) == self._actors:
+                    self.on_cancel()
+                return
             for place, (lane, ticket) in enumerate(self._waiting):
                 if row is not None and lane == row.lane:
                     del self._waiting[place]
@@ -98,3 +112,11 @@ class Score:
             if len(self._waiting) < self._actors:
                 return  # somebody still works and may be the one whose turn it is
             self._diverge()
+
+
+def _first_cancel(recorded: Path) -> int | None:
+    """The index of the first row that cancels something, or None."""
+    for row in load_replay_events(recorded):
+        if row.event == DECISION_MADE and payload_of(row).get("decision") == "cancel":
+            return row.index
+    return None

@@ -38,6 +38,7 @@ class DeterministicStore:
         misses_to: Path | None = None,
         blobs: Path,
         strict: bool = True,
+        was_cut: bool = False,
     ) -> None:
         """Open a store.
 
@@ -47,10 +48,12 @@ class DeterministicStore:
             misses_to: The ``misses.jsonl`` to append to, or None.
             blobs: The folder of large bodies.
             strict: Whether a miss raises (the default) or warns and returns None.
+            was_cut: Whether the recorded run did not come to its end; a miss says so.
         Raises:
             RecordingError: ``replay_from`` is damaged.
         """
         self.is_strict = strict
+        self._was_cut = was_cut
         self.blobs = BlobStore(blobs)
         self.recording = load_recording(replay_from) if replay_from else Recording([])
         self.is_replay = replay_from is not None
@@ -110,31 +113,47 @@ class DeterministicStore:
 
     def _miss(self, call: LlmCall, lane: str, key: str, requested: int) -> None:
         recorded = self._queue.recorded(lane, key)
-        miss = explain_miss(
-            call,
+        self._write_miss(
+            explain_miss(
+                call,
+                lane,
+                recorded=recorded,
+                requested=requested,
+                rows=self.recording.rows,
+                blobs=self.blobs,
+                source=self._source,
+                was_cut=self._was_cut,
+                reason=self._miss_reason(recorded),
+            ),
             lane,
-            recorded=recorded,
-            requested=requested,
-            rows=self.recording.rows,
-            blobs=self.blobs,
-            source=self._source,
-            reason=self._miss_reason(recorded),
         )
+
+    def register_miss(self, miss: ReplayMissError, lane: str) -> None:
+        """Count a miss beside the model's calls (a command, the network); raised where strict."""
+        with self._lock:
+            self._write_miss(miss, lane)
+
+    def _write_miss(self, miss: ReplayMissError, lane: str) -> None:
         if self._misses_fd >= 0:
             row = {
                 "lane": lane,
-                "key": key,
+                "key": miss.key,
                 "reason": miss.reason,
-                "requested": requested,
+                "requested": miss.requested,
                 "nearest": miss.nearest,
                 "strict": self.is_strict,
             }
             with locked(self._misses_fd):
                 append_line(self._misses_fd, to_line(row))
         if self.is_strict:
-            self.first_miss = miss
+            self.first_miss = self.first_miss or miss
             raise miss
-        logger.warning("%s", str(miss).split("\n", 1)[0] + "; asking the live model")
+        logger.warning("%s", str(miss).split("\n", 1)[0] + "; going live")
+
+    def has_next(self, call: LlmCall, lane: str) -> bool:
+        """Whether ``take`` would find a row."""
+        with self._lock:
+            return self._queue.has_next(lane, call.key())
 
     def _miss_reason(self, recorded: int) -> str:
         if recorded:

@@ -33,6 +33,7 @@ def explain_miss(
     rows: list[CallRow],
     blobs: BlobStore,
     source: str,
+    was_cut: bool,
     reason: str,
 ) -> ReplayMissError:
     """The error for a call without a recorded answer, with the nearest recorded call.
@@ -45,6 +46,7 @@ def explain_miss(
         rows: The recording, in file order.
         blobs: Where its large bodies lie.
         source: The id of the recording.
+        was_cut: Whether the recorded run did not come to its end.
         reason: never_recorded, exhausted, stale_key_scheme or no_recording.
     """
     nearest = None if reason == "exhausted" else find_nearest(call, lane, rows, blobs)
@@ -63,6 +65,11 @@ def explain_miss(
             + "; ".join(nearest["differs"])
         )
         lines.extend("    " + line for line in nearest["diff"])
+    if was_cut:
+        lines.append(
+            f"  the recorded run did not come to its end: its recording stops after "
+            f"{len(rows)} answers"
+        )
     lines.append(RE_RECORD)
     return ReplayMissError(
         "\n".join(lines),

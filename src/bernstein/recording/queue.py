@@ -79,6 +79,10 @@ class AnswerQueue:
         self._served[at] = self._served.get(at, 0) + 1
         return queue.popleft()
 
+    def has_next(self, lane: str, key: str) -> bool:
+        """Whether there is a row left for this key in this lane."""
+        return bool(self._queues.get((lane, key)))
+
     def recorded(self, lane: str, key: str) -> int:
         """How many answers this key had in this lane."""
         at = (lane, key)

@@ -159,6 +159,7 @@ class PlanRun:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
+        self._run.score.on_cancel = lambda: self._on_signal(signal.SIGINT)
         try:
             self._begin()
             while self._tasks:
@@ -182,7 +183,7 @@ class PlanRun:
                     find_provider(*name)
             self._workspace = self._make_workspace()
         except BernsteinError:
-            run.close("failed")
+            run.discard()
             raise
         run.describe({"tree": self._workspace.tree_digest})
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))

@@ -47,10 +47,19 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The usage that a scripted call reports, in tokens."""
+    """The usage that a scripted call reports: tokens, and micro-dollars."""
 
     input: int = 0
     output: int = 0
+    credits: int = 0
+
+    def as_usage(self) -> Usage:
+        """The same as a recorded usage; it is priced by the script where it costs."""
+        if not self.credits:
+            return Usage(self.input, self.output, "estimated")
+        return Usage(
+            self.input, self.output, "priced", credits=self.credits, price_book_version="scripted"
+        )
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +136,7 @@ class ScriptedProvider:
         yield LlmAnswer(
             text,
             tool_calls=tuple(rule.tool_calls),
-            usage=Usage(rule.usage.input, rule.usage.output, "estimated"),
+            usage=rule.usage.as_usage(),
             stop_reason=rule.stop_reason,
             reasoning=rule.reasoning,
             chunks=tuple(chunks) if call.is_streamed else None,
