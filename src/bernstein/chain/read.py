@@ -6,6 +6,7 @@ A row is taken only in its one spelling: the line is rebuilt from the fields and
 from __future__ import annotations
 
 import re
+from math import copysign
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -73,6 +74,7 @@ def parse_row(line: bytes) -> JournalEntry | Problem:
         return "line_endings"
     if (
         entry.index < 0
+        or copysign(1.0, entry.elapsed_s) < 0
         or not EVENT.fullmatch(entry.event)
         or not LANE.fullmatch(entry.lane)
         or not _TS.fullmatch(entry.ts)

@@ -1,0 +1,104 @@
+"""Small tools of the tests: scripts, plans, runs in process and on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bernstein.capture.models.registry import register_provider
+from bernstein.capture.models.scripted import Script, ScriptedProvider
+from bernstein.capture.run import OpenRun
+from bernstein.cli.progress import make_observer
+from bernstein.runner.plan import parse_plan
+from bernstein.runner.session import PlanRun, RunOptions, RunReport
+from bernstein.settings import Settings
+
+if TYPE_CHECKING:
+    from bernstein.rundir import RunDir, SddDir
+
+MODEL = "scripted:test"
+ONE_TASK = '{"tasks":[{"id":"t1","title":"only","files":[1],"depends_on":[]}]}'
+TWO_TASKS = (
+    '{"tasks":[{"id":"t1","title":"one","files":[1],"depends_on":[]},'
+    '{"id":"t2","title":"two","files":[2],"depends_on":["t1"]}]}'
+)
+
+
+def script(*answers: dict[str, Any]) -> ScriptedProvider:
+    """Make ``scripted:test`` answer by these rules."""
+    provider = ScriptedProvider(msgspec.convert({"answers": list(answers)}, Script))
+    register_provider("scripted", "test", provider)
+    return provider
+
+
+def no_model() -> None:
+    """Let nobody answer ``scripted:test``: asking it would look for a file that is not there."""
+    from bernstein.capture.models import registry
+
+    registry._made.clear()
+
+
+def run_plan(
+    plan: str,
+    sdd: SddDir,
+    *,
+    replay: str | None = None,
+    allow_live_miss: bool = False,
+    seed: int | None = None,
+    model: str | None = MODEL,
+    in_place: bool = False,
+    exact: bool = False,
+) -> RunReport:
+    """Run a plan in this process."""
+    parsed = parse_plan(plan.encode(), "plan.yaml")
+    settings = Settings(seed=seed, replay_run_id=replay, allow_live_miss=allow_live_miss)
+    options = RunOptions(model=None if replay else model, in_place=in_place, exact=exact)
+
+    async def execute() -> RunReport:
+        with make_observer(parsed, quiet=True) as observer:
+            return await PlanRun(parsed, sdd, settings, options, observer).execute()
+
+    return asyncio.run(execute())
+
+
+def open_run(sdd: SddDir, *, replay: str | None = None, **settings: Any) -> OpenRun:
+    """A run of a program, recording or replaying."""
+    return OpenRun(
+        sdd,
+        replace(Settings(replay_run_id=replay), **settings),
+        {"kind": "program", "argv": ["test"]},
+        follows_score=False,
+    )
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
+def events(run: RunDir, name: str | None = None) -> list[dict[str, Any]]:
+    """The rows of a run's journal, all or of one event."""
+    return [row for row in rows(run.journal) if name in (None, row["event"])]
+
+
+def bernstein(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "bernstein", *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
