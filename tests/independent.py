@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from pathlib import Path
 
 
@@ -50,6 +51,7 @@ def _check_row(line: bytes, index: int, head: str) -> str | None:
     ).hexdigest()
     holds = (
         line == spelled
+        and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", row["ts"], re.ASCII)
         and math.copysign(1, row["elapsed_s"]) > 0
         and (row["index"], row["prev_hash"]) == (index, head)
         and (row["payload_hash"], row["event_hash"]) == (hashed.hexdigest(), chained)

@@ -19,7 +19,6 @@ from bernstein import EventJournal, compute_replay_fingerprint, load_replay_even
 from bernstein.chain.read import parse_row
 from bernstein.errors import JournalError, RecordingError, UnknownRunError, UsageError
 from bernstein.events.entry import GENESIS, JournalEntry
-from bernstein.rundir import SddDir
 from tests import independent
 
 # Worked out with sha256sum:

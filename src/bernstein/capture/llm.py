@@ -191,11 +191,11 @@ def _read(source: _Source, read: list[Chunk]) -> _Source:
             outcome: LlmAnswer | LlmFailure = end.value
             return outcome
         if isinstance(effect, Chunk):
+            read.append(effect)
             try:
                 value = yield effect
             except GeneratorExit:
                 raise _ReaderLeftError from None
-            read.append(effect)
             continue
         try:
             value = yield effect
@@ -214,14 +214,16 @@ def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> _Source:
     if call.is_streamed:
         yield from _pieces(outcome)
     if isinstance(outcome, LlmAnswer) and outcome.is_incomplete:
-        raise ReplayMissError(
+        miss = ReplayMissError(
             "replay miss: the recorded reader left this stream here, this one reads on\n"
             "  record again with BERNSTEIN_REPLAY_RUN_ID unset",
             key=row.key,
             model=row.model,
             recorded=1,
+            requested=2,
             reason="exhausted",
         )
+        run.store.register_miss(miss, row.lane)
     if run.hold is not None:
         in_time = yield _Wait(run.hold.wait(row), run.hold.bound_s)
         if not in_time:

@@ -26,7 +26,7 @@ Problem: TypeAlias = Literal["torn", "line_endings", "not_json", "not_a_row"]
 
 _decode = msgspec.json.Decoder(JournalEntry).decode
 _HASH = re.compile(r"[0-9a-f]{64}")
-_TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _PAYLOAD = b'"payload":'
 _AFTER = b',"payload_hash":"'
 

@@ -1,0 +1,446 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bernstein import acall_llm, astream_llm, call_llm, scope, stream_llm
+from bernstein.capture.llm import CallScope, close_program_run, use_scope
+from bernstein.capture.run import OpenRun
+from bernstein.errors import ModelUnavailableError, ProviderError, ReplayMissError, UsageError
+from bernstein.recording.answer import Chunk, LlmAnswer
+from bernstein.recording.hold import Hold
+from bernstein.rundir import SddDir
+from bernstein.seal.evidence import verify_run
+from tests.helpers import MODEL, events, no_model, open_run, rows, script
+
+
+class Session:
+    """Records a program, then replays it, in this process."""
+
+    def __init__(self, sdd: SddDir) -> None:
+        self.sdd = sdd
+        self.recorded: OpenRun | None = None
+        self.last: OpenRun | None = None
+
+    def record(self, program: Any, *rules: dict[str, Any], **settings: Any) -> Any:
+        script(*rules)
+        self.recorded = open_run(self.sdd, **settings)
+        result = self._run(self.recorded, program)
+        no_model()
+        return result
+
+    def replay(self, program: Any, **settings: Any) -> Any:
+        assert self.recorded is not None
+        return self._run(open_run(self.sdd, replay=self.recorded.dir.run_id, **settings), program)
+
+    def _run(self, run: OpenRun, program: Any) -> Any:
+        self.last = run
+        try:
+            with use_scope(CallScope(run)):
+                if asyncio.iscoroutinefunction(program):
+                    return asyncio.run(program())
+                return program()
+        finally:
+            close_program_run(run, "completed")
+
+    @property
+    def relation(self) -> str:
+        assert self.last is not None
+        comparison = self.last.comparison()
+        assert comparison is not None
+        return comparison.relation
+
+
+@pytest.fixture
+def session(sdd: SddDir) -> Session:
+    return Session(sdd)
+
+
+def text(prompt: str, **more: Any) -> str:
+    return call_llm(prompt, model=MODEL, **more).text
+
+
+async def atext(prompt: str, **more: Any) -> str:
+    return (await acall_llm(prompt, model=MODEL, **more)).text
+
+
+ECHO = {"match": "(?s).+", "text": "{0} #{n}", "delay_s": [0, 0.01]}
+
+
+def test_sync_and_async_calls_replay_each_other(session: Session) -> None:
+    def plain() -> list[str]:
+        return [text("a"), text("b"), text("a")]
+
+    async def tasks() -> list[str]:
+        return [await atext("a"), await atext("b"), await atext("a")]
+
+    assert session.record(plain, ECHO) == ["a #1", "b #2", "a #3"]
+    assert session.replay(tasks) == ["a #1", "b #2", "a #3"]
+    assert session.relation == "identical"
+
+
+def test_an_int_temperature_finds_what_a_float_recorded(session: Session) -> None:
+    session.record(lambda: text("a", temperature=0.0), ECHO)
+    assert session.replay(lambda: text("a", temperature=0)) == "a #1"
+    with pytest.raises(ReplayMissError):
+        session.replay(lambda: text("a", temperature=0.1))
+
+
+def test_threads_in_scopes_get_their_own_answers(session: Session) -> None:
+    def program() -> dict[str, list[str]]:
+        got: dict[str, list[str]] = {}
+        outer = open_scope()
+
+        def work(name: str) -> None:
+            with use_scope(outer), scope(name):
+                got[name] = [text("same prompt") for _ in range(5)]
+
+        threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return got
+
+    recorded = session.record(program, ECHO)
+    assert len({answer for answers in recorded.values() for answer in answers}) == 40
+    for _ in range(5):
+        assert session.replay(program) == recorded
+        assert session.relation in {"identical", "equivalent"}
+
+
+def open_scope() -> CallScope:
+    from bernstein.capture.llm import _here
+
+    return _here()
+
+
+def test_gathered_calls_finish_in_the_order_in_which_they_finished(session: Session) -> None:
+    async def program() -> list[str]:
+        finished: list[str] = []
+
+        async def one(n: int) -> None:
+            finished.append(await atext(f"p{n % 4}"))
+
+        await asyncio.gather(*(one(n) for n in range(12)))
+        return finished
+
+    recorded = session.record(program, {**ECHO, "delay_s": [0, 0.05]})
+    for _ in range(20):
+        assert session.replay(program) == recorded
+        assert session.relation == "identical"
+    assert session.last is not None
+    assert session.last.hold is not None
+    assert not session.last.hold.has_expired
+
+
+def test_the_first_to_finish_is_again_the_first(session: Session) -> None:
+    async def race() -> str:
+        tasks = [asyncio.create_task(atext(name)) for name in ("slow", "fast")]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        winner = next(iter(done)).result()
+        await asyncio.gather(*pending)
+        return winner
+
+    rules = ({"match": "slow", "text": "slow", "delay_s": 0.1}, {"text": "fast"})
+    assert session.record(race, *rules) == "fast"
+    assert [session.replay(race) for _ in range(10)] == ["fast"] * 10
+
+
+def test_a_hold_that_waits_for_what_never_comes_is_bounded_and_reported(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.record(lambda: [text("a"), text("b")], ECHO)
+    monkeypatch.setattr(Hold.__init__, "__defaults__", (0.05,))
+    assert session.replay(lambda: [text("b"), text("a")]) == ["b #2", "a #1"]
+    assert session.last is not None
+    assert session.last.hold is not None
+    assert session.last.hold.has_expired
+    assert session.relation == "diverged"
+
+
+# --- streams
+
+STREAM = {
+    "stream": ["one ", "", "two ", "ü\u2028", "😀"],
+    "reasoning": "let me think",
+    "tool_calls": [{"name": "bash", "args": '{"cmd":"ls"}'}, {"name": "read", "args": "{}"}],
+    "usage": {"input": 3, "output": 5},
+}
+
+
+def read(prompt: str = "p", **more: Any) -> list[Chunk | LlmAnswer]:
+    return list(stream_llm(prompt, model=MODEL, **more))
+
+
+async def aread() -> list[Chunk | LlmAnswer]:
+    return [item async for item in astream_llm("p", model=MODEL)]
+
+
+def test_a_stream_comes_back_in_its_pieces_sync_and_async(session: Session) -> None:
+    recorded = session.record(read, STREAM)
+    *chunks, answer = recorded
+    assert [c.text for c in chunks if c.kind == "text"] == STREAM["stream"]
+    assert {c.kind for c in chunks} == {"text", "reasoning", "tool/0", "tool/1"}
+    assert isinstance(answer, LlmAnswer)
+    assert answer.text == "one two ü\u2028😀"
+    assert session.replay(read) == recorded
+    assert session.replay(aread) == recorded
+    assert session.relation == "identical"
+
+
+def test_a_streamed_call_does_not_answer_a_plain_one(session: Session) -> None:
+    session.record(read, STREAM)
+    with pytest.raises(ReplayMissError, match="differs in: prompt"):
+        session.replay(lambda: text("p"))
+
+
+def test_an_error_inside_a_stream_comes_at_the_same_place(session: Session) -> None:
+    def program() -> tuple[list[str], str]:
+        seen: list[str] = []
+        try:
+            for item in stream_llm("p", model=MODEL):
+                assert isinstance(item, Chunk)
+                seen.append(item.text)
+        except ProviderError as error:
+            return seen, error.text
+        raise AssertionError("the stream must fail")
+
+    rule = {
+        **STREAM,
+        "reasoning": None,
+        "fail": {"class": "Overloaded", "text": "busy", "after_chunks": 2},
+    }
+    recorded = session.record(program, rule)
+    assert recorded == (["one ", ""], "busy")
+    assert session.replay(program) == recorded
+    assert session.relation == "identical"
+
+
+def test_a_reader_who_leaves_a_stream_is_recorded_as_that(session: Session) -> None:
+    def leave_after(count: int) -> Any:
+        def program() -> list[Any]:
+            stream = stream_llm("p", model=MODEL)
+            seen = [next(stream) for _ in range(count)]
+            stream.close()  # type: ignore[attr-defined]
+            return seen
+
+        return program
+
+    recorded = session.record(leave_after(3), {**STREAM, "reasoning": None})
+    assert session.recorded is not None
+    (row,) = rows(session.recorded.dir.llm_calls)
+    assert row["outcome"]["ok"]["incomplete"] is True
+    assert session.replay(leave_after(3)) == recorded
+    assert session.relation == "identical"
+    session.replay(leave_after(2))
+    assert session.relation == "diverged"
+    with pytest.raises(ReplayMissError, match="reads on"):
+        session.replay(read)
+
+
+def test_a_reader_who_leaves_an_async_stream_is_recorded_too(session: Session) -> None:
+    async def program() -> list[Any]:
+        stream = astream_llm("p", model=MODEL)
+        seen = [await anext(stream) for _ in range(2)]
+        await stream.aclose()  # type: ignore[attr-defined]
+        return seen
+
+    recorded = session.record(program, STREAM)
+    assert session.replay(program) == recorded
+    assert session.relation == "identical"
+
+
+# --- retries
+
+
+def test_retries_replay_as_they_happened_and_do_not_sleep(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("bernstein.capture.llm.time.sleep", slept.append)
+    rules = (
+        {"fail": {"class": "RateLimitError", "status": 429}, "times": 1},
+        {"fail": {"class": "APIConnectionError"}, "times": 1},
+        {"text": "at last"},
+    )
+    assert session.record(lambda: text("p", max_retries=2), *rules) == "at last"
+    assert len(slept) == 2
+    assert session.recorded is not None
+    outcomes = [next(iter(r["outcome"])) for r in rows(session.recorded.dir.llm_calls)]
+    assert outcomes == ["error", "error", "ok"]
+    assert session.replay(lambda: text("p", max_retries=2)) == "at last"
+    assert len(slept) == 2
+    assert session.relation == "identical"
+
+
+def test_what_asking_again_cannot_mend_is_not_asked_again(session: Session) -> None:
+    with pytest.raises(ProviderError):
+        session.record(lambda: text("p", max_retries=5), {"fail": {"status": 401}})
+    assert session.recorded is not None
+    assert len(rows(session.recorded.dir.llm_calls)) == 1
+
+
+# --- strictness
+
+
+def test_a_miss_does_not_go_live_and_no_retry_helps(session: Session) -> None:
+    session.record(lambda: text("a"), ECHO)
+    provider = script(ECHO)
+
+    def program() -> None:
+        for prompt in ("b", "a", "b"):
+            with pytest.raises(ReplayMissError):
+                text(prompt, max_retries=3)
+
+    session.replay(program)
+    assert all(use.count == 0 for use in provider._uses)
+    assert session.last is not None
+    coverage = session.last.coverage()
+    assert coverage is not None
+    assert (coverage.hits, coverage.misses, coverage.strict_violations) == (0, 1, 1)
+
+
+@pytest.mark.loopback
+def test_the_network_is_closed_in_a_strict_replay_and_open_again_after_it(
+    session: Session,
+) -> None:
+    import socket
+
+    def reach() -> None:
+        with socket.socket() as sock:
+            sock.connect(("127.0.0.1", 9))
+
+    session.record(lambda: text("a"), ECHO)
+
+    def program() -> None:
+        caught: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                reach()
+            except ReplayMissError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        with pytest.raises(ReplayMissError, match="reached for the network"):
+            socket.getaddrinfo("localhost", 80)
+        assert len(caught) == 1
+
+    session.replay(program)
+    assert session.last is not None
+    coverage = session.last.coverage()
+    assert coverage is not None
+    assert coverage.strict_violations == 2
+    with pytest.raises(ConnectionRefusedError):
+        reach()
+
+
+def test_tracing_or_not_is_no_part_of_the_key(session: Session) -> None:
+    session.record(lambda: text("a"), ECHO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_TRACES_EXPORTER", "console")
+        patch.setenv("LANGSMITH_TRACING", "true")
+        assert session.replay(lambda: text("a")) == "a #1"
+
+
+def test_scopes_nest_and_refuse_what_no_lane_can_be(session: Session) -> None:
+    def program() -> None:
+        with scope("a"), scope("b/c"):
+            text("p")
+        for name in ("", "a b", "x" * 129):
+            with pytest.raises(UsageError), scope(name):
+                pass
+
+    session.record(program, ECHO)
+    assert session.recorded is not None
+    assert [r["lane"] for r in rows(session.recorded.dir.llm_calls)] == ["a/b/c"]
+
+
+def test_adding_a_random_draw_changes_nobody_elses_calls(session: Session) -> None:
+    session.record(lambda: [text("a"), text("b")], ECHO, seed=3)
+
+    def program() -> list[str]:
+        random.random()
+        return [text("a"), text("b")]
+
+    assert session.replay(program) == ["a #1", "b #2"]
+    assert session.relation == "identical"
+
+
+def test_an_unknown_provider_is_named_with_those_there_are(session: Session) -> None:
+    with pytest.raises(ModelUnavailableError, match="expected one of local, scripted"):
+        session.record(lambda: call_llm("p", model="nope:x"), ECHO)
+
+
+# --- crashes and whole programs
+
+PROGRAM = """\
+import sys
+from bernstein import call_llm
+for n in range(int(sys.argv[1])):
+    print(call_llm(f"p{n}", model="scripted:answers.yaml").text, flush=True)
+if sys.argv[2:] == ["die"]:
+    import os; os.kill(os.getpid(), 9)
+if sys.argv[2:] == ["raise"]:
+    raise ValueError("mine")
+"""
+
+
+def program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    Path("program.py").write_text(PROGRAM)
+    Path("answers.yaml").write_text('answers: [{match: "p(.)", text: "answer {1}"}]')
+    return subprocess.run(
+        [sys.executable, "program.py", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **env},
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_program_without_a_run_of_its_own_is_recorded_and_replayed(sdd: SddDir) -> None:
+    done = program("3", BERNSTEIN_DETERMINISTIC_SEED="42")
+    assert (done.returncode, done.stdout) == (0, "answer 0\nanswer 1\nanswer 2\n")
+    replayed = program("3", BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert (replayed.returncode, replayed.stdout) == (0, done.stdout)
+    assert "hits=3 misses=0" in replayed.stderr
+    assert "replay identical" in replayed.stderr
+
+
+def test_a_program_that_asks_more_ends_with_3(sdd: SddDir) -> None:
+    program("3")
+    replayed = program("4", BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert replayed.returncode == 3
+    assert "replay miss" in replayed.stderr
+    assert "strict_violations=1" in replayed.stderr
+
+
+def test_a_run_that_ends_in_an_exception_keeps_its_rows(sdd: SddDir) -> None:
+    assert program("3", "raise").returncode == 1
+    (run,) = sdd.list_runs()
+    assert len(rows(run.llm_calls)) == 3
+
+
+def test_a_run_that_is_killed_keeps_its_rows_and_a_replay_says_where_it_ends(sdd: SddDir) -> None:
+    assert program("3", "die").returncode == -9
+    (run,) = sdd.list_runs()
+    assert len(rows(run.llm_calls)) == 3
+    assert run.read_info()["status"] == "running"
+    assert verify_run(run, sdd.blobs).verdict == "prefix"
+    assert events(run)[-1]["event"] == "model.usage"
+    replayed = program("4", BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert replayed.returncode == 3
+    assert "stops after 3 answers" in replayed.stderr
