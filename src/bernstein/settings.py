@@ -64,10 +64,19 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     )
 
 
-def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a command of a plan: without our variables, which are for us alone."""
-    env = os.environ if environ is None else environ
-    return {name: value for name, value in env.items() if not name.startswith("BERNSTEIN_")}
+def child_environment(*hidden: str) -> dict[str, str]:
+    """The environment for a command: without our variables, which are for us alone.
+
+    Args:
+        hidden: Further prefixes of variables that the command must not see.
+    """
+    prefixes = ("BERNSTEIN_", *hidden)
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+
+
+def wants_tracebacks() -> bool:
+    """``BERNSTEIN_DEBUG``: whether a fault of ours is shown with its traceback."""
+    return bool(os.environ.get("BERNSTEIN_DEBUG"))
 
 
 def _seed(text: str | None) -> int | None:

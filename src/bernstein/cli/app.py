@@ -16,7 +16,7 @@ import click
 from bernstein.cli import COMMANDS, help_text
 from bernstein.errors import BernsteinError
 from bernstein.rundir import SddDir, open_sdd
-from bernstein.settings import Settings, read_settings
+from bernstein.settings import Settings, read_settings, wants_tracebacks
 from bernstein.version import __version__
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run_command(arguments: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}\n  mend that and run the command again", 1)
     except Exception as error:
-        if os.environ.get("BERNSTEIN_DEBUG"):
+        if wants_tracebacks():
             raise
         return _fail(
             f"this is a fault of bernstein: {type(error).__name__}: {error}\n"

@@ -173,7 +173,6 @@ class PlanRun:
 
     def _begin(self) -> None:
         run = self._run
-        self._observer.run_opened(run.dir.run_id, self._plan)
         try:
             self._default_model = self._find_default_model()
             models = {self._model_of(step) for step in self._plan.steps}
@@ -185,6 +184,7 @@ class PlanRun:
         except BernsteinError:
             run.discard()
             raise
+        self._observer.run_opened(run.dir.run_id, self._plan)
         run.describe({"tree": self._workspace.tree_digest})
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
         self._apply(self._schedule.start())

@@ -22,6 +22,7 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, digest_of, sha256_hex
 from bernstein.errors import WorkspaceError
 from bernstein.rundir import inside, write_file
+from bernstein.settings import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,13 +253,12 @@ def _copy_folder(folder: Path, target: Path) -> None:
 
 def _git(folder: Path, *arguments: str, check: bool = True) -> str | None:
     """What git prints, or None where it fails and that is an answer."""
-    environment = {n: v for n, v in os.environ.items() if not n.startswith("GIT_")}
     try:
         done = subprocess.run(  # noqa: S603 - arguments are ours
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
             capture_output=True,
             check=False,
-            env=environment,
+            env=child_environment("GIT_"),
             encoding="utf-8",
             errors="surrogateescape",
         )
