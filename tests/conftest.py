@@ -47,9 +47,9 @@ def _clean(
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr(registry, "_made", {})
     _may_use_loopback = request.node.get_closest_marker("loopback") is not None
     yield
+    registry.close_providers()
     _may_use_loopback = False
 
 

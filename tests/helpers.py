@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bernstein.capture.models.registry import register_provider
+from bernstein.capture.models.registry import close_providers, register_provider
 from bernstein.capture.models.scripted import Script, ScriptedProvider
 from bernstein.capture.run import OpenRun
 from bernstein.cli.progress import make_observer
@@ -41,9 +41,7 @@ def script(*answers: dict[str, Any]) -> ScriptedProvider:
 
 def no_model() -> None:
     """Let nobody answer ``scripted:test``: asking it would look for a file that is not there."""
-    from bernstein.capture.models import registry
-
-    registry._made.clear()
+    close_providers()
 
 
 def run_plan(

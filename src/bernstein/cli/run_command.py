@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bernstein.capture.models.registry import close_providers
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.progress import make_observer
 from bernstein.runner.plan import load_plan
@@ -57,7 +58,10 @@ def command(
     options = RunOptions(model=model, in_place=in_place, exact=exact)
     with make_observer(plan, quiet=quiet or as_json) as observer:
         run = PlanRun(plan, context.sdd, context.settings, options, observer)
-        report = asyncio.run(run.execute())
+        try:
+            report = asyncio.run(run.execute())
+        finally:
+            close_providers()
     if as_json:
         print_json(report_json(report))
     elif not quiet:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 LOCAL_MODEL = "smollm2-135m"
 # What is asked where a provider has a key and no model is named.
 DEFAULT_MODELS = {
-    "anthropic": "claude-sonnet-4-5",
-    "openai": "gpt-5-mini",
-    "google": "gemini-2.5-flash",
+    "anthropic": "claude-sonnet-5-5",
+    "openai": "gpt-5.4-mini",
+    "google": "gemini-3.8-flash",
 }
 PROVIDERS = ("local", "scripted", *DEFAULT_MODELS)
 

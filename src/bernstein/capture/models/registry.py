@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bernstein.capture.models.base import DEFAULT_MODELS, PROVIDERS
+from bernstein.capture.portal import submit
 from bernstein.errors import ModelUnavailableError
 
 if TYPE_CHECKING:
     from bernstein.capture.models.base import Provider
 
+_CLOSE_S = 5.0
 _made: dict[tuple[str, str], Provider] = {}
 _lock = threading.Lock()
 
@@ -33,6 +35,17 @@ def find_provider(name: str, model: str) -> Provider:
         if provider is None:
             provider = _made[name, model] = _make(name, model)
         return provider
+
+
+def close_providers() -> None:
+    """Forget every provider of this process, and close those that hold connections."""
+    with _lock:
+        providers = list(_made.values())
+        _made.clear()
+    for provider in providers:
+        close = getattr(provider, "aclose", None)
+        if close is not None:
+            submit(close()).result(_CLOSE_S)
 
 
 def _make(name: str, model: str) -> Provider:

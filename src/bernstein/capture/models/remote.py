@@ -12,7 +12,7 @@ from bernstein.errors import ModelUnavailableError, ProviderError
 from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from bernstein.canonical import JsonObject
     from bernstein.recording.key import LlmCall
+
+    Closer = Callable[[], Awaitable[None]]
 
 _TIMEOUT_S = 600.0
 # Members of a request that pydantic-ai's settings have under another name, or the same.
@@ -38,14 +40,21 @@ class RemoteProvider:
     """Asks one model of openai, anthropic or google."""
 
     def __init__(self, provider: str, model: str) -> None:
+        """Make the SDK's client.
+
+        Raises:
+            ModelUnavailableError: Its packages or its key are missing.
+        """
         self._provider = provider
         self._model_name = model
-        self._model: Model | None = None
+        self._model, self._close = _make_model(provider, model)
+
+    async def aclose(self) -> None:
+        """Close the client's connections."""
+        await self._close()
 
     async def ask(self, call: LlmCall, seed: int | None) -> AsyncIterator[Chunk | LlmAnswer]:
         """See ``Provider.ask``."""
-        if self._model is None:
-            self._model = _make_model(self._provider, self._model_name)
         from pydantic_ai.exceptions import AgentRunError, UserError  # noqa: PLC0415
 
         messages, settings, parameters = _request(call, seed)
@@ -104,7 +113,7 @@ class RemoteProvider:
         )
 
 
-def _make_model(provider: str, model: str) -> Model:
+def _make_model(provider: str, model: str) -> tuple[Model, Closer]:
     try:
         return {"openai": _openai, "anthropic": _anthropic, "google": _google}[provider](model)
     except ImportError as error:
@@ -119,29 +128,34 @@ def _make_model(provider: str, model: str) -> Model:
         raise
 
 
-def _openai(model: str) -> Model:
+def _openai(model: str) -> tuple[Model, Closer]:
     from openai import AsyncOpenAI  # noqa: PLC0415
     from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
 
     client = AsyncOpenAI(max_retries=0, timeout=_TIMEOUT_S)
-    return OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client))
+    return OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client)), client.close
 
 
-def _anthropic(model: str) -> Model:
+def _anthropic(model: str) -> tuple[Model, Closer]:
     from anthropic import AsyncAnthropic  # noqa: PLC0415
     from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
     from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
     client = AsyncAnthropic(max_retries=0, timeout=_TIMEOUT_S)
-    return AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
+    if client.api_key is None and client.auth_token is None:
+        # The client itself notices only when it is asked.
+        raise ValueError("set ANTHROPIC_API_KEY")
+    made = AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
+    return made, client.close
 
 
-def _google(model: str) -> Model:
+def _google(model: str) -> tuple[Model, Closer]:
     from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415
     from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415
 
-    return GoogleModel(model, provider=GoogleProvider())
+    provider = GoogleProvider()
+    return GoogleModel(model, provider=provider), provider.client.aio.aclose
 
 
 def _request(
