@@ -83,7 +83,7 @@ def test_a_third_call_of_a_key_recorded_twice_is_a_miss(tape: Tape) -> None:
         ask(store)
     assert (miss.value.reason, miss.value.recorded, miss.value.requested) == ("exhausted", 2, 3)
     assert miss.value.model == "m"
-    assert miss.value.key == call().key()
+    assert miss.value.key == call().key
     assert isinstance(miss.value, RuntimeError)
 
 
@@ -160,7 +160,7 @@ def test_a_miss_row_holds_what_the_error_said(tape: Tape) -> None:
     (row,) = rows(tape.misses)
     assert row == {
         "lane": "a/b",
-        "key": call("other").key(),
+        "key": call("other").key,
         "reason": "never_recorded",
         "requested": 1,
         "nearest": miss.value.nearest,
@@ -296,13 +296,13 @@ def test_a_history_that_grows_is_stored_as_what_it_adds(tape: Tape) -> None:
         messages.append({"role": "user", "content": f"turn {n} " + "x" * 200})
         calls.append(call("unused", messages=list(messages), system="s" * 500))
     tape.record(*((c, f"a{n}") for n, c in enumerate(calls)))
-    full = sum(len(c.key_prompt()) for c in calls)
+    full = sum(len(c.key_prompt) for c in calls)
     assert tape.path.stat().st_size < full / 10
     store = tape.replay()
     got = [store.take(c, "") for c in calls]
     assert all(row is not None for row in got)
     read = list(read_prompts(store.recording.rows, store.blobs))
-    assert [prompt for _, prompt in read] == [c.key_prompt() for c in calls]
+    assert [prompt for _, prompt in read] == [c.key_prompt for c in calls]
     assert all(row.key_of(prompt) == row.key for row, prompt in read)
 
 

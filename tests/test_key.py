@@ -29,20 +29,20 @@ def test_the_page_key_is_the_hash_of_its_five_inputs(
 ) -> None:
     model, prompt, provider, temperature, max_tokens = inputs
     call = LlmCall(model, prompt, provider, temperature, max_tokens)
-    assert call.key() == replay_key(*inputs) == sha256sum(preimage)
+    assert call.key == replay_key(*inputs) == sha256sum(preimage)
     assert call.key_scheme == "page.v1"
 
 
 def test_golden_vectors_of_both_schemes() -> None:
     page = LlmCall("gpt-5", "Say hi", "openai", 0.7, 100)
-    assert page.key() == "2593973acc45a27e3aa157548d19bec8645b64af4a989a626c265d1af8a99fad"
+    assert page.key == "2593973acc45a27e3aa157548d19bec8645b64af4a989a626c265d1af8a99fad"
     request = LlmCall("gpt-5", "Say hi", "openai", 0.7, 100, {"stream": True, "top_p": 0.5})
     assert request.key_scheme == "request.v1"
-    assert request.key_prompt() == (
+    assert request.key_prompt == (
         'bernstein.request.v1\n{"prompt":"Say hi","stream":true,"top_p":0.5}'
     )
-    assert request.key() == "e66d52e37cdfc091c412a558eb928847df32823cfcd48690b88cff6486afc7c6"
-    assert request.key() == sha256sum(f"gpt-5\0{request.key_prompt()}\0openai\x000.7\x00100")
+    assert request.key == "e66d52e37cdfc091c412a558eb928847df32823cfcd48690b88cff6486afc7c6"
+    assert request.key == sha256sum(f"gpt-5\0{request.key_prompt}\0openai\x000.7\x00100")
 
 
 def test_an_int_temperature_is_the_float_it_means() -> None:
@@ -89,7 +89,7 @@ CHANGED: dict[str, object] = {
 @pytest.mark.parametrize("name", BASE)
 def test_each_parameter_that_reaches_the_provider_is_in_the_key(name: str) -> None:
     def key(more: dict[str, object]) -> str:
-        return LlmCall("m", None if "messages" in more else "p", "x", 0.1, 5, more).key()
+        return LlmCall("m", None if "messages" in more else "p", "x", 0.1, 5, more).key
 
     without = {k: v for k, v in BASE.items() if k != name}
     assert len({key(BASE), key({**BASE, name: CHANGED[name]}), key(without)}) == 3
@@ -116,7 +116,7 @@ def test_each_of_the_five_inputs_is_in_the_key(
 def test_the_order_of_keys_in_a_request_does_not_matter() -> None:
     one = LlmCall("m", "p", "x", more={"a": 1, "b": {"c": 1, "d": 2}})
     other = LlmCall("m", "p", "x", more={"b": {"d": 2, "c": 1}, "a": 1})
-    assert one.key() == other.key()
+    assert one.key == other.key
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_the_grammar_is_part_of_the_key() -> None:
     whole = Plan("p", stages=())
     prompt = decompose_prompt(whole, STEP, 3)
     keys = {
-        LlmCall("m", prompt, "local", more={"grammar": decompose_grammar(STEP, bound)}).key()
+        LlmCall("m", prompt, "local", more={"grammar": decompose_grammar(STEP, bound)}).key
         for bound in (1, 2, 3)
     }
     assert len(keys) == 3

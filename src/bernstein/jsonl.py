@@ -47,7 +47,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 def utc_now() -> str:
     """The time as rows have it: UTC, six digits, Z."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def open_append(path: Path) -> int:
@@ -59,7 +59,7 @@ def open_append(path: Path) -> int:
 def append_line(fd: int, line: bytes) -> None:
     """Write ``line`` (with its LF) by one write; on a short write nothing of it stays.
 
-    The caller holds the file's lock.
+    The caller holds the file's lock, or is its only writer.
 
     Raises:
         JournalError: The line is over 64 MiB.
@@ -70,14 +70,9 @@ def append_line(fd: int, line: bytes) -> None:
             f"a row of {len(line)} bytes is over the limit of {MAX_LINE_BYTES}; "
             "keep the body as a blob and its digest in the row"
         )
-    size_before = os.fstat(fd).st_size
-    try:
-        written = os.write(fd, line)
-    except OSError:
-        os.ftruncate(fd, size_before)
-        raise
+    written = os.write(fd, line)
     if written != len(line):
-        os.ftruncate(fd, size_before)
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
         raise OSError(
             28,
             f"only {written} of {len(line)} bytes could be written; the row was "

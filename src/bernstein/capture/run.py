@@ -192,7 +192,7 @@ class OpenRun:
             kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
             self.append(
                 event.MODEL_ANSWER,
-                event.model_answer(call.key(), kind, outcome.digest()),
+                event.model_answer(call.key, kind, outcome.digest()),
                 lane,
             )
             usage = outcome.usage if isinstance(outcome, LlmAnswer) else None

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import JsonObject, canonical_bytes, digest_of
-from bernstein.jsonl import append_line, locked, open_append, utc_now
+from bernstein.jsonl import append_line, open_append, utc_now
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,8 +38,7 @@ class DecisionLog:
                 "inputs": digest_of(inputs).digest,
                 "ts": utc_now(),
             }
-            with locked(self._fd):
-                append_line(self._fd, canonical_bytes(row) + b"\n")
+            append_line(self._fd, canonical_bytes(row) + b"\n")
             self._index += 1
 
     def close(self) -> None:

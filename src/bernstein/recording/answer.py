@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import DigestRef, JsonObject, digest_of
+from bernstein.canonical import MAX_INT, DigestRef, JsonObject, decode_strict, digest_of
 from bernstein.errors import ProviderError
 
 ChunkKind: TypeAlias = str  # "text", "reasoning" or "tool/<n>", the n-th tool call's arguments
@@ -32,6 +32,16 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     credits: int = 0
     price_book_version: str | None = None
 
+    def __post_init__(self) -> None:
+        for count in (
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.credits,
+        ):
+            if not 0 <= count <= MAX_INT:
+                raise ValueError(f"{count} tokens or credits: no call can have used that")
+
     def to_json(self) -> JsonObject:
         """The members of a ``model.usage`` row, and of a recording row's usage."""
         value: JsonObject = {
@@ -53,7 +63,7 @@ class Chunk(msgspec.Struct, frozen=True):
     text: str
 
 
-class LlmAnswer(msgspec.Struct, frozen=True):
+class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model's answer.
 
     Attributes:
@@ -74,23 +84,7 @@ class LlmAnswer(msgspec.Struct, frozen=True):
     refusal: str | None = None
     reasoning: str | None = None
     chunks: tuple[tuple[ChunkKind, int], ...] | None = None
-    is_incomplete: bool = False
-
-    def to_outcome(self) -> JsonObject:
-        """The ``outcome`` member of a recording row; what is empty by default is left out."""
-        value: JsonObject = {"text": self.text}
-        if self.tool_calls:
-            value["tool_calls"] = [{"name": c.name, "args": c.args} for c in self.tool_calls]
-        if self.usage is not None:
-            value["usage"] = self.usage.to_json()
-        for name in ("stop_reason", "refusal", "reasoning"):
-            if (item := getattr(self, name)) is not None:
-                value[name] = item
-        if self.chunks is not None:
-            value["chunks"] = [list(chunk) for chunk in self.chunks]
-        if self.is_incomplete:
-            value["incomplete"] = True
-        return {"ok": value}
+    is_incomplete: bool = msgspec.field(name="incomplete", default=False)
 
     def digest(self) -> DigestRef:
         """The DigestRef that a ``model.answer`` row carries."""
@@ -120,17 +114,10 @@ class LlmAnswer(msgspec.Struct, frozen=True):
 class LlmFailure(msgspec.Struct, frozen=True):
     """A provider's failure; ``partial`` holds what had been streamed before it."""
 
-    error_class: str
+    error_class: str = msgspec.field(name="class")
     status: int | None
     text: str
     partial: LlmAnswer | None = None
-
-    def to_outcome(self) -> JsonObject:
-        """The ``outcome`` member of a recording row."""
-        value: JsonObject = {"class": self.error_class, "status": self.status, "text": self.text}
-        if self.partial is not None:
-            value["partial"] = self.partial.to_outcome()["ok"]
-        return {"error": value}
 
     def digest(self) -> DigestRef:
         """The DigestRef that a ``model.answer`` row carries."""
@@ -145,26 +132,33 @@ class LlmFailure(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = LlmAnswer | LlmFailure
 
 
-def outcome_from(value: JsonObject) -> Outcome:
-    """The outcome that a recording row holds.
+class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The ``outcome`` member of a recording row: ``ok``, ``error``, or a blob's DigestRef."""
+
+    ok: LlmAnswer | None = None
+    error: LlmFailure | None = None
+    digest: str | None = None
+    byteLength: int | None = None  # noqa: N815 - its name on the wire
+
+
+def to_stored(outcome: Outcome) -> StoredOutcome:
+    """The stored form of an outcome, its text in it."""
+    if isinstance(outcome, LlmAnswer):
+        return StoredOutcome(ok=outcome)
+    return StoredOutcome(error=outcome)
+
+
+_decode = msgspec.json.Decoder(StoredOutcome).decode
+
+
+def parse_stored(data: bytes | msgspec.Raw) -> StoredOutcome:
+    """The outcome that a row holds.
 
     Raises:
-        msgspec.ValidationError, KeyError, TypeError: It holds none.
+        CanonicalError, msgspec.ValidationError: It holds none.
     """
-    if "error" in value:
-        failure = value["error"]
-        partial = failure.get("partial")
-        return LlmFailure(
-            failure["class"],
-            failure["status"],
-            failure["text"],
-            None if partial is None else _answer_from(partial),
-        )
-    return _answer_from(value["ok"])
-
-
-def _answer_from(value: JsonObject) -> LlmAnswer:
-    known = {name: item for name, item in value.items() if name != "incomplete"}
-    return msgspec.convert(
-        {**known, "is_incomplete": value.get("incomplete", False)}, LlmAnswer, strict=True
-    )
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # A lone surrogate, which msgspec refuses, or damage, which the strict reader names.
+        return msgspec.convert(decode_strict(bytes(data)), StoredOutcome, strict=True)

