@@ -5,11 +5,10 @@ Everything public is importable from here, and loaded when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from bernstein.version import __version__
 
+# Not typing's: importing typing takes most of the time that importing this package does.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
     from bernstein.capture.llm import acall_llm, astream_llm, call_llm, scope, stream_llm
@@ -113,6 +112,8 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'bernstein' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - not for a bare import
+
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

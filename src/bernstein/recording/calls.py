@@ -60,13 +60,14 @@ class DeterministicStore:
         self.is_replay = replay_from is not None
         self._source = replay_from.parent.name if replay_from else ""
         self._queue = AnswerQueue(self.recording.rows)
-        self._requested: dict[tuple[str, str], int] = {}
+        self._missed: dict[tuple[str, str], int] = {}
         self._rows = RowWriter(self.blobs)
         self._fd = open_append(record_to) if record_to else -1
         self._misses_fd = open_append(misses_to) if misses_to else -1
         self._lock = threading.Lock()
         self._begun = 0
         self._done = 0
+        # Set by a strict miss alone: from then on nothing is served.
         self.first_miss: ReplayMissError | None = None
 
     # --- replay
@@ -90,12 +91,13 @@ class DeterministicStore:
             ProviderError: What was recorded is a failure.
         Source: seed page, "Repeated prompts replay in recorded order".
         """
-        key = replay_key(model, prompt, provider, temperature, max_tokens)
-        with self._lock:
-            row = None if self.first_miss is not None else self._queue.take(lane, key)
-            if row is not None:
-                self._count(lane, key)
-        if row is None or "\0" in model or "\0" in provider:
+        # Not by way of LlmCall: a hit needs nothing of it but the key.
+        row = None
+        if "\0" not in model and "\0" not in provider and self.first_miss is None:
+            key = replay_key(model, prompt, provider, temperature, max_tokens)
+            with self._lock:
+                row = self._queue.take(lane, key)
+        if row is None:
             heat = None if temperature is None else float(temperature)
             row = self.take(LlmCall(model, prompt, provider, heat, max_tokens), lane)
             if row is None:
@@ -107,31 +109,24 @@ class DeterministicStore:
 
     def take(self, call: LlmCall, lane: str) -> CallRow | None:
         """The next recorded row for ``call`` in ``lane``, or None (see ``get_replay``)."""
-        key = call.key
-        at = (lane, key)
         with self._lock:
-            if self.first_miss is not None and self.is_strict:
+            if self.first_miss is not None:
                 raise self.first_miss
-            self._requested[at] = requested = self._requested.get(at, 0) + 1
-            row = self._queue.take(lane, key)
-            if row is not None:
-                return row
-            self._miss(call, lane, key, requested)
-            return None
+            row = self._queue.take(lane, call.key)
+            if row is None:
+                self._miss(call, lane)
+            return row
 
-    def _count(self, lane: str, key: str) -> int:
-        at = (lane, key)
-        self._requested[at] = requested = self._requested.get(at, 0) + 1
-        return requested
-
-    def _miss(self, call: LlmCall, lane: str, key: str, requested: int) -> None:
-        recorded = self._queue.recorded(lane, key)
+    def _miss(self, call: LlmCall, lane: str) -> None:
+        at = (lane, call.key)
+        recorded = self._queue.recorded(*at)
+        self._missed[at] = missed = self._missed.get(at, 0) + 1
         self._write_miss(
             explain_miss(
                 call,
                 lane,
                 recorded=recorded,
-                requested=requested,
+                requested=recorded + missed,
                 rows=self.recording.rows,
                 blobs=self.blobs,
                 source=self._source,
@@ -216,7 +211,7 @@ class DeterministicStore:
                 temperature=int(heat) if heat is not None and heat.is_integer() else heat,
                 ts=utc_now(),
             )
-            append_line(self._fd, self._rows.line(row, call.key_prompt))
+            append_line(self._fd, self._rows.line(row))
             self._done += 1
 
     def close(self) -> None:

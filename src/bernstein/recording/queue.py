@@ -64,8 +64,8 @@ class AnswerQueue:
     """Serves each recorded row once."""
 
     def __init__(self, rows: list[CallRow]) -> None:
+        self._rows = rows
         self._queues: dict[tuple[str, str], deque[CallRow]] = {}
-        self._served: dict[tuple[str, str], int] = {}
         # A file is in the order of `done`; the page's FIFO is in call order, that of `seq`.
         for row in sorted(rows, key=lambda row: row.seq):
             self._queues.setdefault((row.lane, row.key), deque()).append(row)
@@ -73,17 +73,12 @@ class AnswerQueue:
     def take(self, lane: str, key: str) -> CallRow | None:
         """The next row for this key in this lane, or None."""
         queue = self._queues.get((lane, key))
-        if not queue:
-            return None
-        at = (lane, key)
-        self._served[at] = self._served.get(at, 0) + 1
-        return queue.popleft()
+        return queue.popleft() if queue else None
 
     def has_next(self, lane: str, key: str) -> bool:
         """Whether there is a row left for this key in this lane."""
         return bool(self._queues.get((lane, key)))
 
     def recorded(self, lane: str, key: str) -> int:
-        """How many answers this key had in this lane."""
-        at = (lane, key)
-        return len(self._queues.get(at, ())) + self._served.get(at, 0)
+        """How many answers this key had in this lane, served ones too."""
+        return sum(row.key == key and row.lane == lane for row in self._rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from bernstein.canonical import JsonObject, canonical_bytes, decode_strict, utf8
 from bernstein.errors import CanonicalError, RecordingError
@@ -150,25 +151,28 @@ class RowWriter:
         self._blobs = blobs
         self._last: dict[str, tuple[int, str]] = {}
 
-    def line(self, row: NewRow, prompt: str) -> bytes:
-        """The line of ``row``, whose prompt is ``prompt`` in full."""
-        stored = self._splice(row.lane, row.seq, prompt)
-        line = to_line(msgspec.structs.replace(row, prompt=stored))
+    def line(self, row: NewRow) -> bytes:
+        """The line of ``row``, which has its prompt and outcome in full."""
+        prompt = row.prompt
+        assert isinstance(prompt, str)
+        if len(prompt) > _MIN_SHARED_CHARS:
+            stored = self._splice(row.lane, row.seq, prompt)
+            if stored is not prompt:
+                row = replace(row, prompt=stored)
+        line = to_line(row)
         if len(line) <= LARGE_BYTES:
             return line
-        if len(canonical_bytes(stored)) > LARGE_BYTES:
-            stored = self._blobs.put(utf8(prompt)).to_json()
-        outcome = row.outcome
-        body = canonical_bytes(msgspec.to_builtins(outcome))
+        if len(canonical_bytes(row.prompt)) > LARGE_BYTES:
+            row = replace(row, prompt=self._blobs.put(utf8(prompt)).to_json())
+        body = canonical_bytes(msgspec.to_builtins(row.outcome))
         if len(body) > LARGE_BYTES:
             ref = self._blobs.put(body)
-            outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length)
-        return to_line(msgspec.structs.replace(row, prompt=stored, outcome=outcome))
+            stored_outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length)
+            row = replace(row, outcome=stored_outcome)
+        return to_line(row)
 
     def _splice(self, lane: str, seq: int, prompt: str) -> str | JsonObject:
         """``prompt``, or what it adds to the lane's last one, where that is less than half."""
-        if len(prompt) <= _MIN_SHARED_CHARS:
-            return prompt
         base = self._last.get(lane)
         self._last[lane] = (seq, prompt)
         if base is None:
