@@ -33,7 +33,7 @@ from bernstein.recording.coverage import Coverage, recount
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
-from bernstein.seal.evidence import chained_answers, recorded_answers, verify_run
+from bernstein.seal.evidence import read_chained_calls, recorded_answers, verify_run
 from bernstein.version import __version__
 
 if TYPE_CHECKING:
@@ -238,8 +238,8 @@ class OpenRun:
         for line in read_lines(self.dir.misses):
             misses.append(bool(decode_canonical(line.data)["strict"]))
         return recount(
-            (answer for _, answer in recorded_answers(self.store.recording, self.store.blobs)),
-            (answer for _, _, answer in chained_answers(self.dir.journal)),
+            recorded_answers(self.store.recording, self.store.blobs),
+            (said.answer for said in read_chained_calls(self.dir.journal).answers),
             misses,
             is_strict=self.is_strict,
             guard="python" if self.is_strict else "none",
@@ -260,7 +260,7 @@ def _find_source(sdd: SddDir, settings: Settings) -> RunDir | None:
     if not source.journal.exists():
         raise _no_recording(source)
     has_calls = source.llm_calls.exists() and source.llm_calls.stat().st_size > 0
-    is_empty = not has_calls and any(True for _ in chained_answers(source.journal))
+    is_empty = not has_calls and bool(read_chained_calls(source.journal).answers)
     if not source.llm_calls.exists() or is_empty:
         raise _no_recording(source)
     verdict = verify_run(source, sdd.blobs)

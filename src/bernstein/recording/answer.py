@@ -12,14 +12,16 @@ from bernstein.errors import ProviderError
 ChunkKind: TypeAlias = str  # "text", "reasoning" or "tool/<n>", the n-th tool call's arguments
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call that the model proposed; ``args`` is the string that the model gave."""
 
     name: str
     args: str
 
 
-class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Usage(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """What a call used. Tokens are counts, ``credits`` micro-dollars rounded up.
 
     ``input_tokens`` excludes cached tokens, whatever the provider's habit.
@@ -63,7 +65,7 @@ class Chunk(msgspec.Struct, frozen=True):
     text: str
 
 
-class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A model's answer.
 
     Attributes:
@@ -111,7 +113,7 @@ class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         return pieces
 
 
-class LlmFailure(msgspec.Struct, frozen=True):
+class LlmFailure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A provider's failure; ``partial`` holds what had been streamed before it."""
 
     error_class: str = msgspec.field(name="class")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MIN_SHARED_CHARS = 1024
 
 
-class CallRow(msgspec.Struct, frozen=True):
+class CallRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One recorded call.
 
     Attributes:
