@@ -33,6 +33,7 @@ from bernstein.settings import read_settings
 
 if TYPE_CHECKING:
     from bernstein.capture.models.base import Provider
+    from bernstein.recording.hold import Hold
     from bernstein.recording.rows import CallRow
 
 # --- where a call belongs
@@ -96,6 +97,14 @@ class _Ask:
     seed: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """Let the answer after this one go out, once this one has been acted on."""
+
+    hold: Hold
+    row: CallRow
+
+
 class _Next:
     """The next piece from the live model: a Chunk, or the LlmAnswer that ends it."""
 
@@ -107,7 +116,7 @@ class _Sleep:
     seconds: float
 
 
-_Effect: TypeAlias = _Wait | _Ask | _Next | _Sleep | Chunk
+_Effect: TypeAlias = _Wait | _Ask | _Next | _Sleep | _Release | Chunk
 _Policy: TypeAlias = Generator[_Effect, Any, LlmAnswer]
 _Source: TypeAlias = Generator[_Effect, Any, LlmAnswer | LlmFailure]
 
@@ -157,8 +166,9 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
             lane=lane,
             step_id=scope_.step_id,
             begun_s=begun_s,
-            served=served,
         )
+        if run.hold is not None:
+            run.hold.call_ended()
 
     seen.went_live = served is None
     read: list[Chunk] = []
@@ -167,11 +177,15 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
         outcome = yield from _read(source, read)
     except _ReaderLeftError:
         finish(_what_was_read(read))
+        if run.hold is not None and served is not None:
+            run.hold.answer_went_out(served)
         raise GeneratorExit from None
     seen.has_streamed = bool(read)
     if run.follows_score:
         yield _Wait(run.score.turn(lane))
     finish(outcome)
+    if run.hold is not None and served is not None:
+        yield _Release(run.hold, served)
     if isinstance(outcome, LlmFailure):
         raise outcome.as_error()
     return outcome
@@ -290,6 +304,8 @@ def _drive(policy: _Policy) -> Iterator[Chunk | LlmAnswer]:
                         value = submit(_next_of(live)).result()
                     case _Sleep(seconds):
                         time.sleep(seconds)
+                    case _Release(hold, row):
+                        _release_among_threads(hold, row)
             except ProviderError as failure:
                 error = failure
     finally:
@@ -324,12 +340,46 @@ async def _adrive(policy: _Policy) -> AsyncIterator[Chunk | LlmAnswer]:
                         value = await asyncio.wrap_future(submit(_next_of(live)))
                     case _Sleep(seconds):
                         await asyncio.sleep(seconds)
+                    case _Release(hold, row):
+                        _release_among_tasks(hold, row)
             except ProviderError as failure:
                 error = failure
     finally:
         policy.close()
         if live is not None:
             submit(_close(live))
+
+
+# A task acts on an answer within a few rounds of its loop, a thread when it is given the processor.
+_TASKS_ACT_ROUNDS = 16
+_THREADS_ACT_S = 0.002
+_releases: set[asyncio.Task[None]] = set()
+
+
+def _release_among_threads(hold: Hold, row: CallRow) -> None:
+    if hold.has_others:
+        submit(_release_later(hold, row, _THREADS_ACT_S))
+    else:
+        hold.answer_went_out(row)
+
+
+def _release_among_tasks(hold: Hold, row: CallRow) -> None:
+    if hold.has_others:
+        release = asyncio.create_task(_release_later(hold, row, 0))
+        _releases.add(release)
+        release.add_done_callback(_releases.discard)
+    else:
+        hold.answer_went_out(row)
+
+
+async def _release_later(hold: Hold, row: CallRow, after_s: float) -> None:
+    """Let the next answer out after a while, so that two do not arrive as one."""
+    try:
+        await asyncio.sleep(after_s)
+        for _ in range(_TASKS_ACT_ROUNDS):
+            await asyncio.sleep(0)
+    finally:
+        hold.answer_went_out(row)
 
 
 def _wait(ticket: Future[None], bound_s: float | None) -> bool:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from bernstein.events.entry import JournalEntry
     from bernstein.recording.key import LlmCall
-    from bernstein.recording.rows import CallRow
     from bernstein.rundir import RunDir, SddDir
     from bernstein.settings import Settings
 
@@ -183,7 +182,6 @@ class OpenRun:
         lane: str,
         step_id: str | None,
         begun_s: float,
-        served: CallRow | None,
     ) -> None:
         """Record and chain a call's outcome."""
         with self.rows():
@@ -205,8 +203,6 @@ class OpenRun:
                     event.model_usage(step_id, call.provider, call.model, usage.to_json()),
                     lane,
                 )
-        if self.hold is not None and served is not None:
-            self.hold.answer_went_out(served)
 
     # --- the end
 

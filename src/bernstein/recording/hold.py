@@ -28,6 +28,7 @@ class Hold:
         self.has_expired = False
         self._lock = threading.Lock()
         self._begun = 0
+        self._ended = 0
         self._outstanding = sorted(row.done for row in rows)
         self._released: set[int] = set()
         self._waiting: list[tuple[int, int, Future[None]]] = []
@@ -46,8 +47,19 @@ class Hold:
         self._wake()
         return ticket
 
+    def call_ended(self) -> None:
+        """Count a call out, served or live."""
+        with self._lock:
+            self._ended += 1
+
+    @property
+    def has_others(self) -> bool:
+        """Whether a call is under way."""
+        with self._lock:
+            return self._begun > self._ended
+
     def answer_went_out(self, row: CallRow) -> None:
-        """The answer of ``row`` has been chained: the next may follow."""
+        """Whoever asked for ``row`` has had time to act on its answer: the next may follow."""
         with self._lock:
             self._released.add(row.done)
         self._wake()
