@@ -288,6 +288,59 @@ def test_what_asking_again_cannot_mend_is_not_asked_again(session: Session) -> N
     assert len(rows(session.recorded.dir.llm_calls)) == 1
 
 
+def test_a_call_that_the_caller_cancels_is_cancelled_again(session: Session) -> None:
+    async def program() -> list[str]:
+        got = []
+        for prompt in ("slow", "fast"):
+            try:
+                got.append(await asyncio.wait_for(atext(prompt), 0.05))
+            except TimeoutError:
+                got.append("timed out")
+        return got
+
+    rules = ({"match": "slow", "text": "late", "delay_s": 30}, {"text": "fast"})
+    assert session.record(program, *rules) == ["timed out", "fast"]
+    assert session.replay(program) == ["timed out", "fast"]
+    assert session.relation == "identical"
+
+
+def test_a_cancelled_call_that_nobody_cancels_is_a_miss_after_a_while(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(atext("slow"), 0.05)
+
+    session.record(cancelled, {"text": "late", "delay_s": 30})
+    monkeypatch.setattr("bernstein.capture.llm.DEFAULT_BOUND_S", 0.05)
+    with pytest.raises(ReplayMissError, match="still waits"):
+        session.replay(lambda: text("slow"))
+
+
+def test_a_model_that_cannot_be_asked_is_not_recorded_as_an_answer(session: Session) -> None:
+    def program() -> None:
+        with pytest.raises(ModelUnavailableError):
+            call_llm("p", model="scripted:absent.yaml")
+
+    session.record(program, ECHO)
+    assert session.recorded is not None
+    assert rows(session.recorded.dir.llm_calls) == []
+
+
+def test_the_default_model_of_a_recording_is_that_of_its_replay(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bernstein.capture.models.registry import register_provider
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    provider = script(ECHO)
+    register_provider("openai", "gpt-5.4-mini", provider)
+    session.recorded = open_run(session.sdd, configured_providers=("openai",))
+    assert session._run(session.recorded, lambda: call_llm("a").text) == "a #1"
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert session.replay(lambda: call_llm("a").text) == "a #1"
+
+
 # --- strictness
 
 

@@ -502,6 +502,20 @@ def test_a_run_works_in_its_own_copy_and_writes_nowhere_else(sdd: SddDir) -> Non
     ]
 
 
+def test_a_folder_that_changed_is_said_where_the_replay_differs(sdd: SddDir) -> None:
+    plan = PLAN.replace("path: c.txt}", "path: mine.txt}")
+    Path("mine.txt").write_text("mine")
+    report = record(sdd, plan)
+    Path("mine.txt").unlink()
+    replayed = run_plan(plan, sdd, replay=report.run_id)
+    assert replayed.has_other_tree
+    assert replayed.comparison is not None
+    assert replayed.comparison.relation == "diverged"
+    assert replayed.comparison.replayed is not None
+    assert replayed.comparison.replayed.event == "signal.checked"
+    assert replayed.exit_code == 1
+
+
 def test_in_place_works_in_the_folder(sdd: SddDir) -> None:
     report = record(sdd, in_place=True)
     assert report.workspace == Path.cwd()

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bernstein.capture.models.base import default_model, parse_model_name
+from bernstein.capture.models.base import ModelName, parse_model_name
 from bernstein.capture.models.registry import find_provider
 from bernstein.capture.portal import submit
 from bernstein.capture.run import OpenRun
@@ -27,6 +27,7 @@ from bernstein.errors import ProviderError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.events.entry import LANE
 from bernstein.recording.answer import Chunk, LlmAnswer, LlmFailure
+from bernstein.recording.hold import DEFAULT_BOUND_S
 from bernstein.recording.key import LlmCall
 from bernstein.rundir import open_sdd
 from bernstein.settings import read_settings
@@ -175,10 +176,14 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
     source = _serve(call, run, served) if served is not None else _ask_live(call, run.seed)
     try:
         outcome = yield from _read(source, read)
-    except _ReaderLeftError:
-        finish(_what_was_read(read))
-        if run.hold is not None and served is not None:
-            run.hold.answer_went_out(served)
+    except (_ReaderLeftError, GeneratorExit) as left:
+        # The caller closed its stream, or cancelled the call. In a plan only the end of the run
+        # cancels, and is in the chain as that.
+        if not run.follows_score:
+            is_reader = isinstance(left, _ReaderLeftError)
+            finish(_what_was_read(read) if is_reader else _CANCELLED)
+            if run.hold is not None and served is not None:
+                run.hold.answer_went_out(served)
         raise GeneratorExit from None
     seen.has_streamed = bool(read)
     if run.follows_score:
@@ -189,6 +194,9 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
     if isinstance(outcome, LlmFailure):
         raise outcome.as_error()
     return outcome
+
+
+_CANCELLED = LlmFailure("Cancelled", None, "the caller cancelled the call")
 
 
 class _ReaderLeftError(Exception):
@@ -228,21 +236,29 @@ def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> _Source:
     if call.is_streamed:
         yield from _pieces(outcome)
     if isinstance(outcome, LlmAnswer) and outcome.is_incomplete:
-        miss = ReplayMissError(
-            "replay miss: the recorded reader left this stream here, this one reads on\n"
-            "  record again with BERNSTEIN_REPLAY_RUN_ID unset",
-            key=row.key,
-            model=row.model,
-            recorded=1,
-            requested=2,
-            reason="exhausted",
-        )
-        run.store.register_miss(miss, row.lane)
+        _refuse(run, row, "the recorded reader left this stream here, this one reads on")
+    if outcome == _CANCELLED:
+        # The caller will cancel it again, if it is the caller that was recorded.
+        yield _Wait(Future(), row.elapsed_s + DEFAULT_BOUND_S)
+        _refuse(run, row, "the recorded caller cancelled this call, this one still waits for it")
     if run.hold is not None:
         in_time = yield _Wait(run.hold.wait(row), run.hold.bound_s)
         if not in_time:
             run.hold.expire()
     return outcome
+
+
+def _refuse(run: OpenRun, row: CallRow, what: str) -> None:
+    """Count a miss behind the end of a recorded answer; raised where the replay is strict."""
+    miss = ReplayMissError(
+        f"replay miss: {what}\n  record again with BERNSTEIN_REPLAY_RUN_ID unset",
+        key=row.key,
+        model=row.model,
+        recorded=1,
+        requested=2,
+        reason="exhausted",
+    )
+    run.store.register_miss(miss, row.lane)
 
 
 def _ask_live(call: LlmCall, seed: int | None) -> _Source:
@@ -306,7 +322,9 @@ def _drive(policy: _Policy) -> Iterator[Chunk | LlmAnswer]:
                         time.sleep(seconds)
                     case _Release(hold, row):
                         _release_among_threads(hold, row)
-            except ProviderError as failure:
+            except GeneratorExit:
+                raise
+            except BaseException as failure:  # noqa: BLE001 - handed to the policy, not swallowed
                 error = failure
     finally:
         policy.close()
@@ -342,7 +360,9 @@ async def _adrive(policy: _Policy) -> AsyncIterator[Chunk | LlmAnswer]:
                         await asyncio.sleep(seconds)
                     case _Release(hold, row):
                         _release_among_tasks(hold, row)
-            except ProviderError as failure:
+            except (GeneratorExit, asyncio.CancelledError):
+                raise
+            except BaseException as failure:  # noqa: BLE001 - handed to the policy, not swallowed
                 error = failure
     finally:
         policy.close()
@@ -418,6 +438,7 @@ async def _close(live: AsyncIterator[Chunk | LlmAnswer]) -> None:
 
 
 def make_call(
+    default: ModelName,
     prompt: str | None = None,
     *,
     model: str | None = None,
@@ -426,22 +447,19 @@ def make_call(
     max_tokens: int | None = None,
     **more: object,
 ) -> LlmCall:
-    """The call that these arguments mean; see ``call_llm``."""
-    if model is not None and provider is None:
-        provider, model = parse_model_name(model)
-    elif model is None:
-        if provider is not None:
-            provider, model = parse_model_name(provider)
-        else:
-            provider, model = default_model(read_settings())
-    assert provider is not None
+    """The call that these arguments mean, to ``default`` where none names a model."""
+    name = default
+    if model is not None:
+        name = parse_model_name(model) if provider is None else ModelName(provider, model)
+    elif provider is not None:
+        name = parse_model_name(provider)
     return LlmCall(
-        model=model,
+        model=name.model,
         prompt=prompt,
-        provider=provider,
+        provider=name.provider,
         temperature=None if temperature is None else float(temperature),
         max_tokens=max_tokens,
-        more={name: value for name, value in more.items() if value is not None},
+        more={key: value for key, value in more.items() if value is not None},
     )
 
 
@@ -474,7 +492,9 @@ def call_llm(
         ProviderError: The provider failed, now or when it was recorded.
         ModelUnavailableError: The model cannot be asked from here.
     """
+    scope_ = _here()
     call = make_call(
+        scope_.run.default_model,
         prompt,
         model=model,
         provider=provider,
@@ -482,7 +502,7 @@ def call_llm(
         max_tokens=max_tokens,
         **more,
     )
-    return ask(call, _here(), max_retries)
+    return ask(call, scope_, max_retries)
 
 
 async def acall_llm(
@@ -496,7 +516,9 @@ async def acall_llm(
     **more: object,
 ) -> LlmAnswer:
     """``call_llm`` for tasks."""
+    scope_ = _here()
     call = make_call(
+        scope_.run.default_model,
         prompt,
         model=model,
         provider=provider,
@@ -504,21 +526,21 @@ async def acall_llm(
         max_tokens=max_tokens,
         **more,
     )
-    return await aask(call, _here(), max_retries)
+    return await aask(call, scope_, max_retries)
 
 
 def stream_llm(prompt: str | None = None, **arguments: Any) -> Iterator[Chunk | LlmAnswer]:
     """``call_llm`` in pieces: yields each Chunk as it comes, and the LlmAnswer last."""
-    max_retries = arguments.pop("max_retries", 0)
-    call = make_call(prompt, **arguments, stream=True)
-    return _drive(_with_retries(call, _here(), max_retries))
+    scope_, max_retries = _here(), arguments.pop("max_retries", 0)
+    call = make_call(scope_.run.default_model, prompt, **arguments, stream=True)
+    return _drive(_with_retries(call, scope_, max_retries))
 
 
 def astream_llm(prompt: str | None = None, **arguments: Any) -> AsyncIterator[Chunk | LlmAnswer]:
     """``stream_llm`` for tasks."""
-    max_retries = arguments.pop("max_retries", 0)
-    call = make_call(prompt, **arguments, stream=True)
-    return _adrive(_with_retries(call, _here(), max_retries))
+    scope_, max_retries = _here(), arguments.pop("max_retries", 0)
+    call = make_call(scope_.run.default_model, prompt, **arguments, stream=True)
+    return _adrive(_with_retries(call, scope_, max_retries))
 
 
 def ask(call: LlmCall, scope_: CallScope, max_retries: int = 0) -> LlmAnswer:

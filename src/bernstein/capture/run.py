@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
 from bernstein.capture.guard import no_network
+from bernstein.capture.models.base import ModelName, default_model
 from bernstein.chain.compare import Comparison, compare_journals
 from bernstein.chain.decisions import DecisionLog
 from bernstein.chain.journal import EventJournal
@@ -85,6 +86,7 @@ class OpenRun:
             "strict": self.is_strict,
             "source_run": self.source.run_id if self.source else None,
             "records": self.records,
+            "default_model": source_info.get("default_model") or list(default_model(settings)),
             "status": "running",
             "started": utc_now(),
             "versions": {"bernstein": __version__, "python": platform.python_version()},
@@ -131,6 +133,15 @@ class OpenRun:
         with suppress(ReplayMissError):  # raised by the hook, in the caller's place
             self.store.register_miss(miss, "")
         return miss
+
+    @property
+    def default_model(self) -> ModelName:
+        """What is asked where nothing names a model: as recorded, else as configured."""
+        return ModelName(*self._info["default_model"])
+
+    @default_model.setter
+    def default_model(self, name: ModelName) -> None:
+        self.describe({"default_model": list(name)})
 
     # --- rows
 

@@ -122,6 +122,9 @@ def report_json(report: RunReport) -> dict[str, Any]:
 def _print_replay(report: RunReport, *, verbose: bool) -> None:
     for failure in report.failures if verbose else ():
         sys.stderr.write(f"failed: {failure}\n")
+    is_identical = report.comparison is not None and report.comparison.relation == "identical"
+    if report.has_other_tree and not is_identical:
+        sys.stderr.write("note: the folder is not as it was when the run was recorded\n")
     if report.miss is not None:
         sys.stderr.write(f"{report.miss}\n")
     if report.coverage is not None and report.comparison is not None:

@@ -24,7 +24,7 @@ from bernstein.agents.builtin import (
 )
 from bernstein.canonical import digest_of, digest_of_bytes
 from bernstein.capture.llm import CallScope, aask
-from bernstein.capture.models.base import ModelName, default_model, parse_model_name
+from bernstein.capture.models.base import ModelName, parse_model_name
 from bernstein.capture.models.registry import find_provider
 from bernstein.capture.run import OpenRun
 from bernstein.chain.compare import Comparison
@@ -91,7 +91,7 @@ class RunReport:
         calls, input_tokens, output_tokens, credits: Of the answers, served ones too.
         coverage, comparison: Of a replay.
         miss: The miss that ended a strict replay.
-        hold_order: Whether turns were followed to the end.
+        has_other_tree: The folder of a replay is not as it was when the run was recorded.
     """
 
     run_id: str
@@ -111,6 +111,7 @@ class RunReport:
     coverage: Coverage | None
     comparison: Comparison | None
     miss: ReplayMissError | None
+    has_other_tree: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,9 @@ class PlanRun:
     def _begin(self) -> None:
         run = self._run
         try:
-            self._default_model = self._find_default_model()
+            if self._options.model:
+                run.default_model = parse_model_name(self._options.model)
             models = {self._model_of(step) for step in self._plan.steps}
-            run.describe({"default_model": list(self._default_model)})
             if run.source is None:
                 for name in sorted(models):
                     find_provider(*name)
@@ -194,16 +195,9 @@ class PlanRun:
             return folder_in_place(self._options.folder)
         return make_workspace(self._run.dir, self._options.folder)
 
-    def _find_default_model(self) -> ModelName:
-        """What a step without a model asks: as said, else as recorded, else as configured."""
-        if self._options.model:
-            return parse_model_name(self._options.model)
-        recorded = self._run.source.read_info().get("default_model") if self._run.source else None
-        return ModelName(*recorded) if recorded else default_model(self._settings)
-
     def _model_of(self, step: Step) -> ModelName:
         if step.model is None or self._options.model:
-            return self._default_model
+            return self._run.default_model
         return parse_model_name(step.model)
 
     def _end(self) -> RunReport:
@@ -237,7 +231,12 @@ class PlanRun:
             coverage=coverage,
             comparison=comparison,
             miss=run.store.first_miss,
+            has_other_tree=self._has_other_tree(),
         )
+
+    def _has_other_tree(self) -> bool:
+        recorded = self._run.source.read_info().get("tree") if self._run.source else None
+        return recorded is not None and recorded != self._workspace.tree_digest
 
     def _final_status(self) -> event.RunStatus:
         if self._caught_signal is not None:

