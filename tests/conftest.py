@@ -47,6 +47,7 @@ def _clean(
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
+    monkeypatch.setenv("BERNSTEIN_KEYS_DIR", str(tmp_path / "keys"))
     _may_use_loopback = request.node.get_closest_marker("loopback") is not None
     yield
     registry.close_providers()

@@ -19,7 +19,9 @@ from bernstein.capture.run import OpenRun
 from bernstein.cli.progress import make_observer
 from bernstein.runner.plan import parse_plan
 from bernstein.runner.session import PlanRun, RunOptions, RunReport
-from bernstein.settings import Settings
+from bernstein.seal.evidence import Verdict, verify_run
+from bernstein.seal.signing import default_keys
+from bernstein.settings import read_settings
 
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
@@ -57,7 +59,9 @@ def run_plan(
 ) -> RunReport:
     """Run a plan in this process."""
     parsed = parse_plan(plan.encode(), "plan.yaml")
-    settings = Settings(seed=seed, replay_run_id=replay, allow_live_miss=allow_live_miss)
+    settings = replace(
+        read_settings(), seed=seed, replay_run_id=replay, allow_live_miss=allow_live_miss
+    )
     options = RunOptions(model=None if replay else model, in_place=in_place, exact=exact)
 
     async def execute() -> RunReport:
@@ -67,11 +71,22 @@ def run_plan(
     return asyncio.run(execute())
 
 
+def verify(sdd: SddDir, run: RunDir) -> Verdict:
+    """The verdict on a run, by the keys of this test."""
+    return verify_run(run, sdd, default_keys(sdd))
+
+
+def unseal(sdd: SddDir, run: RunDir) -> None:
+    """Let a run be as it is before it is sealed."""
+    run.seal.unlink()
+    sdd.spine.unlink()
+
+
 def open_run(sdd: SddDir, *, replay: str | None = None, **settings: Any) -> OpenRun:
     """A run of a program, recording or replaying."""
     return OpenRun(
         sdd,
-        replace(Settings(replay_run_id=replay), **settings),
+        replace(read_settings(), replay_run_id=replay, **settings),
         {"kind": "program", "argv": ["test"]},
         follows_score=False,
     )

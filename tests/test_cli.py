@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,12 +175,14 @@ def test_runs_show_and_replay_agree_on_a_run() -> None:
     assert "a/x/t1" in bernstein("show", run_id[:20]).stdout
 
 
-def test_verify_says_prefix_without_a_seal_and_names_the_first_bad_row() -> None:
+def test_verify_names_the_key_and_the_first_bad_row() -> None:
     run_id = record()
     run = Path(".sdd/runs") / run_id
     done = bernstein("replay", run_id, "--verify")
-    assert done.returncode == 2
-    assert done.stdout.startswith("prefix: ")
+    assert done.returncode == 0
+    assert re.fullmatch(
+        r"verified: \d+ rows, head [0-9a-f]{64}\n  sealed by [0-9a-f]{64}\n", done.stdout
+    )
     good = (run / "journal.jsonl").read_bytes()
     (run / "journal.jsonl").write_bytes(good.replace(b'"attempt":1', b'"attempt":3', 1))
     done = bernstein("replay", run_id, "--verify", "--json")
@@ -191,8 +194,13 @@ def test_verify_says_prefix_without_a_seal_and_names_the_first_bad_row() -> None
     assert report["expected_hash"] == verdict["expected_hash"]
     assert report["actual_hash"] == verdict["actual_hash"]
     (run / "journal.jsonl").write_bytes(good)
-    assert bernstein("replay", run_id, "--verify").returncode == 2
+    assert bernstein("replay", run_id, "--verify").returncode == 0
     assert not (run / "divergence_report.json").exists()
+    (run / "seal.json").unlink()
+    Path(".sdd/lineage/spine.jsonl").unlink()
+    done = bernstein("replay", run_id, "--verify")
+    assert done.returncode == 2
+    assert done.stdout.startswith("prefix: ")
 
 
 def test_apply_brings_files_over() -> None:

@@ -17,8 +17,7 @@ from bernstein.errors import ModelUnavailableError, ProviderError, ReplayMissErr
 from bernstein.recording.answer import Chunk, LlmAnswer
 from bernstein.recording.hold import Hold
 from bernstein.rundir import SddDir
-from bernstein.seal.evidence import verify_run
-from tests.helpers import MODEL, events, no_model, open_run, rows, script
+from tests.helpers import MODEL, events, no_model, open_run, rows, script, verify
 
 
 class Session:
@@ -492,7 +491,7 @@ def test_a_run_that_is_killed_keeps_its_rows_and_a_replay_says_where_it_ends(sdd
     (run,) = sdd.list_runs()
     assert len(rows(run.llm_calls)) == 3
     assert run.read_info()["status"] == "running"
-    assert verify_run(run, sdd.blobs).verdict == "prefix"
+    assert verify(sdd, run).verdict == "prefix"
     assert events(run)[-1]["event"] == "model.usage"
     replayed = program("4", BERNSTEIN_REPLAY_RUN_ID="latest")
     assert replayed.returncode == 3

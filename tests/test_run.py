@@ -22,7 +22,6 @@ from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.texts import shared_ends
 from bernstein.rundir import SddDir
 from bernstein.runner.workspace import find_changes
-from bernstein.seal.evidence import verify_run
 from tests.helpers import (
     MODEL,
     ONE_TASK,
@@ -33,6 +32,8 @@ from tests.helpers import (
     rows,
     run_plan,
     script,
+    unseal,
+    verify,
 )
 from tests.pairs import is_faithful, run_pair
 
@@ -100,7 +101,7 @@ def test_every_row_of_a_run_is_in_its_chain_and_folds(sdd: SddDir) -> None:
     report = record(sdd)
     run = sdd.run(report.run_id)
     verdict = verify_journal(run.journal)
-    assert (verdict.verdict, verdict.rows, verdict.head) == ("prefix", report.rows, report.head)
+    assert (verdict.verdict, verdict.rows, verdict.head) == ("verified", report.rows, report.head)
     kinds = [row["event"] for row in events(run)]
     assert kinds[0] == event.RUN_STARTED
     assert kinds[-1] == event.RUN_FINISHED
@@ -245,6 +246,7 @@ def test_asking_once_more_than_recorded_is_a_miss(sdd: SddDir) -> None:
     calls = sdd.run(recorded.run_id).llm_calls
     # The last call of the recording is gone, and with it what would prove it.
     journal = sdd.run(recorded.run_id).journal
+    unseal(sdd, sdd.run(recorded.run_id))
     kept = [line for line in journal.read_bytes().split(b"\n") if line]
     cut = next(n for n, line in enumerate(kept) if b'"model.answer","lane":"join/third/t1"' in line)
     journal.write_bytes(b"\n".join(kept[:cut]) + b"\n")
@@ -327,8 +329,13 @@ def test_a_run_without_a_recording_is_a_miss(sdd: SddDir, how: str) -> None:
     assert miss.value.reason == "no_recording"
 
 
-def test_a_recording_that_its_journal_does_not_prove_is_not_served(sdd: SddDir) -> None:
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_recording_that_its_journal_does_not_prove_is_not_served(
+    sdd: SddDir, is_sealed: bool
+) -> None:
     run = sdd.run(record(sdd).run_id)
+    if not is_sealed:
+        unseal(sdd, run)
     data = run.llm_calls.read_bytes()
     lines = data.split(b"\n")
     changes = {
@@ -345,12 +352,12 @@ def test_a_recording_that_its_journal_does_not_prove_is_not_served(sdd: SddDir) 
     for name, changed in changes.items():
         assert changed != data, name
         run.llm_calls.write_bytes(changed)
-        verdict = verify_run(run, sdd.blobs)
+        verdict = verify(sdd, run)
         assert (verdict.verdict, verdict.reason) == ("mismatch", "recording"), name
         with pytest.raises(RecordingError, match="not replayed"):
             run_plan(PLAN, sdd, replay=run.run_id)
     run.llm_calls.write_bytes(data)
-    assert verify_run(run, sdd.blobs).verdict == "prefix"
+    assert verify(sdd, run).verdict == ("verified" if is_sealed else "prefix")
 
 
 def test_a_broken_journal_is_not_played_from(sdd: SddDir) -> None:
@@ -426,6 +433,7 @@ def test_commands_are_not_run_in_a_replay_but_answered_from_the_recording(
     assert (tmp_path / "ran").read_text() == "ran\n"
     assert is_faithful(report, run_plan(plan, sdd, replay=report.run_id))
     assert (tmp_path / "ran").read_text() == "ran\n"
+    unseal(sdd, sdd.run(report.run_id))
     sdd.run(report.run_id).fixtures.unlink()
     replayed = run_plan(plan, sdd, replay=report.run_id)
     assert replayed.exit_code == 3

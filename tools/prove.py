@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests import independent
-from tests.helpers import ONE_TASK, no_model, run_plan, script
+from tests.helpers import ONE_TASK, no_model, run_plan, script, verify
 from tests.pairs import is_faithful, run_pair
 
 from bernstein.rundir import SddDir
-from bernstein.seal.evidence import verify_run
 
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / ".prove"
@@ -74,7 +73,7 @@ def flips(folder: Path) -> Table:
     no_model()
     journal, calls = run.journal.read_bytes(), run.llm_calls.read_bytes()
     spans = _unsealed_spans(journal, calls)
-    head = verify_run(run, sdd.blobs).head
+    head = verify(sdd, run).head
 
     def case(number: int) -> tuple[str, bool]:
         at, bit = divmod(number, 8)
@@ -87,7 +86,7 @@ def flips(folder: Path) -> Table:
         changed[place] ^= 1 << bit
         path.write_bytes(changed)
         try:
-            verdict = verify_run(run, sdd.blobs)
+            verdict = verify(sdd, run)
             holds = independent.check(run.journal)[0]
         finally:
             path.write_bytes(data)

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from bernstein.chain.compare import compare_journals
     from bernstein.chain.journal import EventJournal
     from bernstein.chain.read import load_replay_events
-    from bernstein.chain.verify import Verdict, compute_replay_fingerprint, verify_journal
+    from bernstein.chain.verify import compute_replay_fingerprint
     from bernstein.errors import (
         BernsteinError,
         BudgetError,
         CanonicalError,
         JournalError,
+        KeyUnavailableError,
         ModelUnavailableError,
         PlanError,
         ProviderError,
         RecordingError,
         ReplayMissError,
+        SealError,
         SettingsError,
         UnknownRunError,
         UnsafePathError,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from bernstein.recording.calls import DeterministicStore
     from bernstein.recording.key import LlmCall, replay_key
     from bernstein.runner.plan import Plan, load_plan
+    from bernstein.seal.evidence import Verdict, verify_journal
+    from bernstein.seal.seals import seal_journal_into_spine
 
 _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
@@ -43,17 +47,21 @@ _HOMES = {
     "bernstein.chain.compare": ("compare_journals",),
     "bernstein.chain.journal": ("EventJournal",),
     "bernstein.chain.read": ("load_replay_events",),
-    "bernstein.chain.verify": ("Verdict", "compute_replay_fingerprint", "verify_journal"),
+    "bernstein.chain.verify": ("compute_replay_fingerprint",),
+    "bernstein.seal.evidence": ("Verdict", "verify_journal"),
+    "bernstein.seal.seals": ("seal_journal_into_spine",),
     "bernstein.errors": (
         "BernsteinError",
         "BudgetError",
         "CanonicalError",
         "JournalError",
+        "KeyUnavailableError",
         "ModelUnavailableError",
         "PlanError",
         "ProviderError",
         "RecordingError",
         "ReplayMissError",
+        "SealError",
         "SettingsError",
         "UnknownRunError",
         "UnsafePathError",
@@ -76,6 +84,7 @@ __all__ = [
     "DigestRef",
     "EventJournal",
     "JournalError",
+    "KeyUnavailableError",
     "LlmAnswer",
     "LlmCall",
     "ModelUnavailableError",
@@ -84,6 +93,7 @@ __all__ = [
     "ProviderError",
     "RecordingError",
     "ReplayMissError",
+    "SealError",
     "SettingsError",
     "ToolCall",
     "UnknownRunError",
@@ -103,6 +113,7 @@ __all__ = [
     "load_replay_events",
     "replay_key",
     "scope",
+    "seal_journal_into_spine",
     "stream_llm",
     "verify_journal",
 ]

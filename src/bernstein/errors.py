@@ -8,11 +8,13 @@
     │   ├── UnknownRunError      no such run, or more than one
     │   ├── UnsafePathError      a path that leaves its folder
     │   ├── WorkspaceError       a folder that cannot be copied or brought over
+    │   ├── KeyUnavailableError  a key that cannot be read or made
     │   └── ModelUnavailableError  a model that cannot be asked from here
     ├── ProviderError            the provider failed; recorded, and raised again on replay
     ├── BudgetError              the run has spent what its plan allows
     ├── ReplayMissError          the replay left its recording: the run must stop
     ├── RecordingError           a recording that does not match its journal: not served
+    ├── SealError                a run that cannot be sealed
     └── JournalError             a journal that cannot be appended to
 
 What is wrong with evidence is not raised but returned as a verdict: finding it is the job.
@@ -71,6 +73,10 @@ class UnsafePathError(UsageError):
 
 class WorkspaceError(UsageError):
     """A folder that cannot become a workspace, or whose changes cannot be brought over."""
+
+
+class KeyUnavailableError(UsageError):
+    """A key that cannot be read or made: nothing is signed or checked with it."""
 
 
 class ModelUnavailableError(UsageError):
@@ -140,6 +146,10 @@ class ReplayMissError(BernsteinError, RuntimeError):
 
 class RecordingError(BernsteinError):
     """A recording that does not match its journal, or cannot be read: it is not served."""
+
+
+class SealError(BernsteinError):
+    """A run that cannot be sealed as it is."""
 
 
 class JournalError(BernsteinError):

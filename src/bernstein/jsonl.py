@@ -97,6 +97,24 @@ def locked(fd: int) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
+def set_torn_line_aside(fd: int, path: Path) -> Path | None:
+    """Move the bytes behind the last LF to ``<name>.torn-<n>``; the caller holds the lock.
+
+    Returns:
+        Where they went, or None where the file ends in a whole line.
+    """
+    line = last_line(fd)
+    if line is None or line.is_whole:
+        return None
+    number = 0
+    while (torn := path.with_name(f"{path.stem}.torn-{number}")).exists():
+        number += 1
+    torn.touch(mode=0o600)
+    torn.write_bytes(line.data)
+    os.ftruncate(fd, os.fstat(fd).st_size - len(line.data))
+    return torn
+
+
 def last_line(fd: int) -> Line | None:
     """The last line of an open file, read from its end; None where the file is empty."""
     size = os.fstat(fd).st_size

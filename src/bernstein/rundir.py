@@ -49,6 +49,7 @@ class RunDir:
         self.fixtures = path / "fixtures.jsonl"
         self.misses = path / "misses.jsonl"
         self.wal = path / "wal.jsonl"
+        self.seal = path / "seal.json"
         self.divergence_report = path / "divergence_report.json"
         self.lock = path / "run.lock"
         self.workspace = path / "workspace"
@@ -84,6 +85,8 @@ class SddDir:
         self.path = path
         self.runs = path / "runs"
         self.blobs = path / "blobs" / "sha256"
+        self.spine = path / "lineage" / "spine.jsonl"
+        self.keys = path / "keys"
 
     def run(self, run_id: str) -> RunDir:
         """The folder of the run with this id, which need not be there.

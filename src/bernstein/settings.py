@@ -33,6 +33,8 @@ class Settings:
         allow_live_miss: ``BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1``: a miss warns and goes live.
         record: False with ``BERNSTEIN_RECORD=0``.
         sdd_dir: ``BERNSTEIN_SDD_DIR``: the project's folder, instead of looking for ``.sdd``.
+        keys_dir: ``BERNSTEIN_KEYS_DIR``: this user's private keys and pins; default
+            ``$XDG_DATA_HOME/bernstein/keys``.
         configured_providers: Providers with a key in the environment, in order of preference.
     """
 
@@ -42,6 +44,7 @@ class Settings:
     record: bool = True
     sdd_dir: Path | None = None
     configured_providers: tuple[str, ...] = field(default=())
+    keys_dir: Path = field(default_factory=lambda: Path.home() / ".local/share/bernstein/keys")
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -61,6 +64,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         configured_providers=tuple(
             name for name, keys in PROVIDER_KEYS.items() if any(env.get(key) for key in keys)
         ),
+        keys_dir=_keys_dir(env),
     )
 
 
@@ -77,6 +81,13 @@ def child_environment(*hidden: str) -> dict[str, str]:
 def wants_tracebacks() -> bool:
     """``BERNSTEIN_DEBUG``: whether a fault of ours is shown with its traceback."""
     return bool(os.environ.get("BERNSTEIN_DEBUG"))
+
+
+def _keys_dir(env: Mapping[str, str]) -> Path:
+    if own := env.get("BERNSTEIN_KEYS_DIR"):
+        return Path(own)
+    data = env.get("XDG_DATA_HOME") or Path(env.get("HOME") or Path.home()) / ".local" / "share"
+    return Path(data) / "bernstein" / "keys"
 
 
 def _seed(text: str | None) -> int | None:

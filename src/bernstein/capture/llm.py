@@ -597,6 +597,8 @@ def close_program_run(run: OpenRun, status: event.RunStatus) -> None:
     """End a program's run and report a replay on standard error."""
     run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
     run.close(status)
+    if run.seal_problem is not None:
+        sys.stderr.write(f"bernstein: the run is not sealed: {run.seal_problem}\n")
     coverage, comparison = run.coverage(), run.comparison()
     if coverage is not None and comparison is not None:
         sys.stderr.write(f"{coverage.line()}\n{comparison.line()}\n")

@@ -24,7 +24,13 @@ from bernstein.chain.compare import Comparison, compare_journals
 from bernstein.chain.decisions import DecisionLog
 from bernstein.chain.journal import EventJournal
 from bernstein.chain.score import Score
-from bernstein.errors import BudgetError, RecordingError, ReplayMissError
+from bernstein.errors import (
+    BudgetError,
+    KeyUnavailableError,
+    RecordingError,
+    ReplayMissError,
+    SealError,
+)
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
 from bernstein.jsonl import open_append, read_lines, utc_now
@@ -35,6 +41,8 @@ from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.evidence import read_chained_calls, recorded_answers, verify_run
+from bernstein.seal.seals import seal_run
+from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +76,9 @@ class OpenRun:
             ReplayMissError: It has no recording.
         """
         self.sdd = sdd
-        self.source = _find_source(sdd, settings)
+        self._keys = KeyStore(settings.keys_dir, sdd.keys)
+        self.seal_problem: str | None = None
+        self.source = _find_source(sdd, settings, self._keys)
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
@@ -219,7 +229,7 @@ class OpenRun:
 
     def discard(self) -> None:
         """Take back a run that could not begin: nothing of it stays."""
-        self.close("failed")
+        self._close_files("failed")
         shutil.rmtree(self.dir.path)
 
     def describe(self, members: JsonObject) -> None:
@@ -228,7 +238,18 @@ class OpenRun:
         self.dir.write_info(self._info)
 
     def close(self, status: event.RunStatus) -> None:
-        """Put the run on disk and write the end into ``run.json``."""
+        """Put the run on disk, write the end into ``run.json``, and seal it.
+
+        What keeps it from being sealed stands in ``seal_problem``.
+        """
+        self._close_files(status)
+        try:
+            seal_run(self.dir, self.sdd, self._keys, status)
+        except (SealError, KeyUnavailableError, OSError) as error:
+            # Not silently: whoever ran it is told, and the exit code is not 0.
+            self.seal_problem = str(error)
+
+    def _close_files(self, status: event.RunStatus) -> None:
         self.journal.close()
         self.store.close()
         self.fixtures.close()
@@ -259,7 +280,7 @@ class OpenRun:
         return compare_journals(self.source.journal, self.dir.journal)
 
 
-def _find_source(sdd: SddDir, settings: Settings) -> RunDir | None:
+def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore) -> RunDir | None:
     """The run to play from, its evidence checked."""
     if settings.replay_run_id is None:
         return None
@@ -270,7 +291,7 @@ def _find_source(sdd: SddDir, settings: Settings) -> RunDir | None:
     is_empty = not has_calls and bool(read_chained_calls(source.journal).answers)
     if not source.llm_calls.exists() or is_empty:
         raise _no_recording(source)
-    verdict = verify_run(source, sdd.blobs)
+    verdict = verify_run(source, sdd, keys)
     if verdict.verdict == "mismatch":
         where = "" if verdict.step_index is None else f" at row {verdict.step_index}"
         raise RecordingError(

@@ -27,7 +27,14 @@ from bernstein.events.entry import (
     payload_hash,
     to_line,
 )
-from bernstein.jsonl import append_line, last_line, locked, open_append, utc_now
+from bernstein.jsonl import (
+    append_line,
+    last_line,
+    locked,
+    open_append,
+    set_torn_line_aside,
+    utc_now,
+)
 from bernstein.rundir import SddDir, make_private
 
 if TYPE_CHECKING:
@@ -53,12 +60,12 @@ class EventJournal:
         make_private(run.path)
         self.run_id = run_id
         self.path = run.journal
-        self.torn_path: Path | None = None
+        self._seal = run.seal
         self._thread_lock = threading.Lock()
         self._opened_s = time.monotonic()
         self._fd = open_append(self.path)
         with self._thread_lock, locked(self._fd):
-            self._set_torn_line_aside()
+            self.torn_path = set_torn_line_aside(self._fd, self.path)
 
     def append(self, event: str, payload: JsonObject, lane: str = "") -> JournalEntry:
         """Chain one row and return it.
@@ -69,7 +76,8 @@ class EventJournal:
             lane: ``[A-Za-z0-9._/-]{0,128}``; empty for rows of the whole run.
         Raises:
             CanonicalError: The payload has no canonical spelling.
-            JournalError: The file does not end in a row, or the row is over 64 MiB.
+            JournalError: The run is sealed, the file does not end in a row, or the row is over
+                64 MiB.
             OSError: The disk refuses; the journal is as before.
         """
         if not EVENT.fullmatch(event):
@@ -81,6 +89,8 @@ class EventJournal:
         body = canonical_bytes(payload)
         hashed = payload_hash(event, lane, body)
         with self._thread_lock, locked(self._fd):
+            if self._seal.exists():
+                raise JournalError(f"run {self.run_id} is sealed: nothing can be appended to it")
             prev_hash, index = self._tail()
             entry = JournalEntry(
                 index=index,
@@ -121,18 +131,6 @@ class EventJournal:
                 f"  look at it with: bernstein replay {self.run_id} --verify"
             )
         return entry.event_hash, entry.index + 1
-
-    def _set_torn_line_aside(self) -> None:
-        line = last_line(self._fd)
-        if line is None or line.is_whole:
-            return
-        number = 0
-        while (torn := self.path.with_name(f"journal.torn-{number}")).exists():
-            number += 1
-        torn.touch(mode=0o600)
-        torn.write_bytes(line.data)
-        os.ftruncate(self._fd, os.fstat(self._fd).st_size - len(line.data))
-        self.torn_path = torn
 
     def __enter__(self) -> Self:
         return self

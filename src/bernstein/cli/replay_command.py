@@ -6,11 +6,12 @@ import click
 import msgspec
 
 from bernstein.canonical import canonical_bytes
-from bernstein.chain.verify import Verdict, verify_journal
+from bernstein.chain.verify import check_chain
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError
 from bernstein.rundir import RunDir, write_file
-from bernstein.seal.evidence import verify_run
+from bernstein.seal.evidence import Verdict, verify_run
+from bernstein.seal.signing import default_keys
 
 _EXIT = {"verified": 0, "flagged": 1, "mismatch": 1, "prefix": 2}
 
@@ -30,9 +31,9 @@ def command(context: Context, run_id: str, *, verify: bool, as_json: bool) -> in
     """Say what a run is and how to replay it; with --verify, check its evidence.
 
     \b
-    --verify exits with 0 verified, 1 mismatch (it names the first row that
-    does not hold), 2 cannot tell (the chain holds; without a seal nothing
-    says that it is complete).
+    --verify exits with 0 verified (all of it matches its seal, by a key that
+    you trust), 1 mismatch (it names the first row that does not hold), 2 cannot
+    tell (what is there holds; without a seal nothing says that it is complete).
     """
     run = context.sdd.find_run(run_id)
     if not run.journal.exists():
@@ -40,7 +41,7 @@ def command(context: Context, run_id: str, *, verify: bool, as_json: bool) -> in
     if not verify:
         _print_header(run, as_json=as_json)
         return 0
-    verdict = verify_run(run, context.sdd.blobs)
+    verdict = verify_run(run, context.sdd, default_keys(context.sdd))
     _write_report(run, verdict)
     if as_json:
         print_json({"run_id": run.run_id, **msgspec.to_builtins(verdict)})
@@ -50,7 +51,7 @@ def command(context: Context, run_id: str, *, verify: bool, as_json: bool) -> in
 
 
 def _print_header(run: RunDir, *, as_json: bool) -> None:
-    info, verdict = run.read_info(), verify_journal(run.journal)
+    info, chain = run.read_info(), check_chain(run.journal)
     plan = (info.get("plan") or {}).get("name")
     source = info.get("source_run") or run.run_id
     how = f"BERNSTEIN_REPLAY_RUN_ID={source} bernstein run PLAN"
@@ -60,9 +61,8 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
                 "run_id": run.run_id,
                 "plan": plan,
                 "status": info.get("status"),
-                "head": verdict.head,
-                "rows": verdict.rows,
-                "verdict": verdict.verdict,
+                "head": chain.head,
+                "rows": chain.rows,
                 "seed": info.get("seed"),
                 "source_run": info.get("source_run"),
                 "replay": how,
@@ -75,27 +75,28 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
         ("status", info.get("status")),
         ("replay of", info.get("source_run")),
         ("seed", info.get("seed")),
-        ("head", verdict.head),
-        ("rows", verdict.rows),
+        ("head", chain.head),
+        ("rows", chain.rows),
     ):
         if value is not None:
             click.echo(f"{name:<10}{value}")
-    if verdict.verdict == "mismatch":
-        click.echo(f"{'damaged':<10}at row {verdict.step_index}: {verdict.reason}")
+    if chain.reason is not None:
+        click.echo(f"{'damaged':<10}at row {chain.step_index}: {chain.reason}")
     click.echo(f"{'replay it':<10}{how}")
 
 
 def _verdict_line(run: RunDir, verdict: Verdict) -> str:
-    if verdict.verdict != "mismatch":
-        return (
-            f"{verdict.verdict}: the chain of {verdict.rows} rows holds, head {verdict.head}\n"
-            "  there is no seal, so nothing says that these are all its rows"
-        )
+    if verdict.verdict == "verified":
+        return f"verified: {verdict.rows} rows, head {verdict.head}\n  sealed by {verdict.signer}"
+    if verdict.verdict == "prefix":
+        return f"prefix: {verdict.rows} rows hold, head {verdict.head}\n  {verdict.note}"
     where = "" if verdict.step_index is None else f" at step {verdict.step_index}"
     lines = [f"mismatch{where}: {verdict.reason}"]
     if verdict.expected_hash or verdict.actual_hash:
         lines.append(f"  expected {verdict.expected_hash or 'nothing'}")
         lines.append(f"  actual   {verdict.actual_hash or 'nothing'}")
+    if verdict.note:
+        lines.append(f"  {verdict.note}")
     lines.append(f"  report: {run.divergence_report}")
     return "\n".join(lines)
 

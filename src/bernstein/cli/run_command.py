@@ -120,6 +120,8 @@ def report_json(report: RunReport) -> dict[str, Any]:
 
 
 def _print_replay(report: RunReport, *, verbose: bool) -> None:
+    if report.seal_problem is not None:
+        sys.stderr.write(f"bernstein: the run is not sealed: {report.seal_problem}\n")
     for failure in report.failures if verbose else ():
         sys.stderr.write(f"failed: {failure}\n")
     is_identical = report.comparison is not None and report.comparison.relation == "identical"

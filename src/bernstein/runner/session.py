@@ -91,6 +91,7 @@ class RunReport:
         calls, input_tokens, output_tokens, credits: Of the answers, served ones too.
         coverage, comparison: Of a replay.
         miss: The miss that ended a strict replay.
+        seal_problem: What kept the run from being sealed.
         has_other_tree: The folder of a replay is not as it was when the run was recorded.
     """
 
@@ -112,6 +113,7 @@ class RunReport:
     comparison: Comparison | None
     miss: ReplayMissError | None
     has_other_tree: bool
+    seal_problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ class PlanRun:
             comparison=comparison,
             miss=run.store.first_miss,
             has_other_tree=self._has_other_tree(),
+            seal_problem=run.seal_problem,
         )
 
     def _has_other_tree(self) -> bool:
@@ -256,7 +259,7 @@ class PlanRun:
             return ReplayMissError.exit_code
         if self._caught_signal is not None:
             return 128 + self._caught_signal
-        if status != "completed":
+        if status != "completed" or self._run.seal_problem is not None:
             return 1
         if comparison is None or self._settings.allow_live_miss:
             return 0

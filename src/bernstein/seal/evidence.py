@@ -1,4 +1,4 @@
-"""Checks that a run's recording is the one that its journal was made with.
+"""Checks a run's evidence: chain, seal, recording, signature and spine, in this order.
 
 An intact journal proves its recording: its rows carry the lane and prompt digest of each call in
 the order in which they began, and the key, digest and usage of each answer in the order in which
@@ -9,11 +9,19 @@ and its reasoning.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from bernstein.canonical import JsonObject, decode_canonical, digest_of_bytes, utf8
+import msgspec
+
+from bernstein.canonical import (
+    JsonObject,
+    decode_canonical,
+    digest_of_bytes,
+    sha256_hex,
+    utf8,
+)
 from bernstein.chain.read import load_replay_events, payload_of
-from bernstein.chain.verify import Verdict, verify_journal
+from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.events.trajectory import MODEL_ANSWER, MODEL_CALL, MODEL_USAGE, RUN_FINISHED
 from bernstein.jsonl import read_lines
@@ -22,12 +30,20 @@ from bernstein.recording.blobs import BlobStore
 from bernstein.recording.coverage import Answered
 from bernstein.recording.queue import Recording, load_recording
 from bernstein.recording.rows import CallRow, read_prompts
+from bernstein.rundir import RunDir, SddDir
+from bernstein.seal.digest_form import recording_digests
+from bernstein.seal.seals import Seal, parse_seal
+from bernstein.seal.signing import KeyStore, default_keys
+from bernstein.seal.spine import SpineReading, read_spine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bernstein.rundir import RunDir
+VerdictName: TypeAlias = Literal["verified", "flagged", "mismatch", "prefix"]
+Reason: TypeAlias = (
+    ChainReason | Literal["missing", "extra", "envelope", "recording", "seal", "spine"]
+)
 
 _USAGE_MEMBERS = frozenset(
     {
@@ -99,26 +115,181 @@ def recorded_answers(recording: Recording, blobs: BlobStore) -> Iterator[Answere
         yield Answered(row.lane, row.key, row.read_outcome(blobs).digest().digest)
 
 
-def verify_run(run: RunDir, blobs: Path) -> Verdict:
-    """Check a run's chain, and its recorded calls against the chain.
+class Verdict(msgspec.Struct, frozen=True):
+    """What a check of one run's evidence found.
+
+    Attributes:
+        verdict: verified (all of it matches a seal by a known key), mismatch, or prefix (what is
+            there holds, but without a seal by a known key nothing says that it is complete).
+        rows: Rows that hold, in order, before the first that does not.
+        head: The hash of the last row that holds; 64 zeros where there is none.
+        reason: Why, for a mismatch.
+        step_index: The first row that does not hold, from 0; None where it is no row.
+        expected_hash: What was recomputed, or what the seal says.
+        actual_hash: What stands there.
+        signer: The id of the key that sealed the run, where its signature holds.
+        note: For people: what a prefix lacks, or where a mismatch was found.
+    """
+
+    verdict: VerdictName
+    rows: int
+    head: str
+    reason: Reason | None = None
+    step_index: int | None = None
+    expected_hash: str | None = None
+    actual_hash: str | None = None
+    signer: str | None = None
+    note: str = ""
+
+
+def verify_journal(path: Path) -> Verdict:
+    """Check the run that a ``journal.jsonl`` belongs to: chain, recording, seal and spine.
+
+    A journal that lies in no project has neither seal nor spine, so it is a prefix at best.
+
+    Raises:
+        OSError: The file cannot be read.
+    Source: docs/spec.md, "Verdicts".
+    """
+    run = RunDir(path.absolute().parent)
+    sdd = SddDir(run.path.parents[1])
+    return verify_run(run, sdd, default_keys(sdd))
+
+
+def verify_run(
+    run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading | None = None
+) -> Verdict:
+    """Check one run; ``spine`` is a reading of the whole spine, where there is one already.
 
     Raises:
         OSError: The journal cannot be read.
     """
-    verdict = verify_journal(run.journal)
-    if verdict.verdict == "mismatch" or not run.read_info().get("records", False):
-        return verdict
+    chain = check_chain(run.journal)
+    if chain.reason is not None:
+        return Verdict(
+            "mismatch",
+            chain.rows,
+            chain.head,
+            chain.reason,
+            chain.step_index,
+            chain.expected_hash,
+            chain.actual_hash,
+        )
+    if spine is None:
+        spine = read_spine(sdd.spine, keys)
+    finding = _check_seal(run, sdd, keys, spine, chain)
+    return Verdict(
+        finding.verdict,
+        chain.rows,
+        chain.head,
+        finding.reason,
+        finding.index,
+        finding.expected,
+        finding.actual,
+        finding.signer,
+        finding.note,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What came of the checks behind the chain."""
+
+    verdict: VerdictName
+    reason: Reason | None = None
+    index: int | None = None
+    expected: str | None = None
+    actual: str | None = None
+    signer: str | None = None
+    note: str = ""
+
+
+def _check_seal(
+    run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading, chain: ChainCheck
+) -> _Finding:
     try:
+        data = run.seal.read_bytes()
+    except FileNotFoundError:
+        recorded = _check_recording(run, sdd, None)
+        if recorded is not None:
+            return recorded
+        sealed = spine.sealed(run.run_id)
+        if sealed is not None:
+            return _Finding("mismatch", "seal", None, sealed, None, note="its seal is gone")
+        return _Finding("prefix", note="there is no seal, so nothing says that these are all rows")
+    seal = parse_seal(data)
+    if seal is None:
+        return _Finding("mismatch", "seal", note="seal.json is not a seal")
+    if chain.rows < seal.count:
+        note = f"sealed with {seal.count} rows, there are {chain.rows}"
+        return _Finding("mismatch", "missing", chain.rows, seal.head, chain.head, note=note)
+    if chain.rows > seal.count:
+        note = f"sealed with {seal.count} rows, there are {chain.rows}"
+        return _Finding("mismatch", "extra", seal.count, seal.head, chain.head, note=note)
+    if chain.head != seal.head or run.run_id != seal.run_id:
+        note = "the chain holds, and is not the one that was sealed"
+        return _Finding("mismatch", "seal", None, seal.head, chain.head, note=note)
+    if chain.sha256 != seal.journal_sha256:
+        note = "times were changed"
+        return _Finding("mismatch", "envelope", None, seal.journal_sha256, chain.sha256, note=note)
+    recorded = _check_recording(run, sdd, seal)
+    if recorded is not None:
+        return recorded
+    return _check_signature(run, keys, spine, seal, sha256_hex(data))
+
+
+def _check_signature(
+    run: RunDir, keys: KeyStore, spine: SpineReading, seal: Seal, seal_sha256: str
+) -> _Finding:
+    run_sha256 = sha256_hex(run.run_json.read_bytes()) if run.run_json.exists() else None
+    if run_sha256 != seal.run_sha256:
+        note = "run.json was changed"
+        return _Finding("mismatch", "seal", None, seal.run_sha256, run_sha256, note=note)
+    public, trust = keys.find_public(seal.key_id)
+    if public is None:
+        return _Finding("prefix", note=f"sealed by key {seal.key_id}, which is not here")
+    if not seal.is_signed_by(public):
+        return _Finding("mismatch", "seal", note="the signature is not that of the seal")
+    if spine.broken_at is not None:
+        note = f"entry {spine.broken_at} of the spine does not hold ({spine.reason})"
+        return _Finding("mismatch", "spine", note=note)
+    entered = spine.sealed(run.run_id)
+    if entered != seal_sha256:
+        note = "the spine has no such seal of this run"
+        return _Finding("mismatch", "spine", None, seal_sha256, entered, note=note)
+    if trust == "unknown":
+        note = f"sealed by key {seal.key_id}, which you do not trust"
+        return _Finding("prefix", signer=seal.key_id, note=note)
+    return _Finding("verified", signer=seal.key_id)
+
+
+def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> _Finding | None:
+    """What is wrong with the recording files, held against seal and chain; None where nothing."""
+    blobs = BlobStore(sdd.blobs)
+    try:
+        if seal is not None:
+            found = recording_digests(run, blobs)
+            for name in sorted(seal.recordings.keys() | found.keys()):
+                said = msgspec.to_builtins(seal.recordings.get(name))
+                if said != found.get(name):
+                    note = f"{name}.jsonl is not as it was sealed"
+                    return _Finding("mismatch", "recording", note=note)
+        if not run.read_info().get("records", False):
+            return None
         for line in read_lines(run.llm_calls):
             if line.is_whole:
                 decode_canonical(line.data)
         recording = load_recording(run.llm_calls)
-        problem = _first_difference(recording, read_chained_calls(run.journal), BlobStore(blobs))
-    except (RecordingError, CanonicalError, FileNotFoundError, KeyError, TypeError):
-        problem = _Difference(None, None, None)
+        problem = _first_difference(recording, read_chained_calls(run.journal), blobs)
+    except (RecordingError, CanonicalError, FileNotFoundError, KeyError, TypeError) as error:
+        note = str(error).split("\n", 1)[0]
+        return _Finding("mismatch", "recording", note=note)
     if problem is None:
-        return verdict
-    return Verdict("mismatch", verdict.rows, verdict.head, "recording", *problem.as_tuple())
+        return None
+    note = "llm_calls.jsonl is not what the journal proves"
+    return _Finding(
+        "mismatch", "recording", problem.index, problem.expected, problem.actual, note=note
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +299,6 @@ class _Difference:
     index: int | None
     expected: str | None
     actual: str | None
-
-    def as_tuple(self) -> tuple[int | None, str | None, str | None]:
-        return self.index, self.expected, self.actual
 
 
 def _first_difference(

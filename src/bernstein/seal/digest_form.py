@@ -1,0 +1,83 @@
+"""The digest form of a recording file: each body replaced by the DigestRef of its full text.
+
+A seal commits to digest forms, so a body that is destroyed on purpose leaves everything else
+verifiable.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from bernstein.canonical import (
+    JsonObject,
+    canonical_bytes,
+    decode_canonical,
+    digest_of,
+    digest_of_bytes,
+    utf8,
+)
+from bernstein.errors import CanonicalError
+from bernstein.jsonl import read_lines
+from bernstein.recording.rows import PromptReader, parse_call_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bernstein.recording.blobs import BlobStore
+    from bernstein.rundir import RunDir
+
+
+def recording_digests(run: RunDir, blobs: BlobStore) -> dict[str, JsonObject]:
+    """For each recording file that a run has: its rows, and the digest of its digest form.
+
+    Raises:
+        CanonicalError: A line is torn, or not in canonical spelling.
+        RecordingError: A row of calls cannot be read.
+    """
+    prompts = PromptReader(blobs)
+
+    def call(line: bytes) -> JsonObject:
+        value: JsonObject = decode_canonical(line)
+        row = parse_call_row(line)
+        if row is None:
+            return value
+        prompt = value["prompt"]
+        if not _is_ref(prompt):
+            prompt = digest_of_bytes(utf8(prompts.read(row))).to_json()
+        return {**value, "prompt": prompt, "outcome": _ref(value["outcome"])}
+
+    def fixture(line: bytes) -> JsonObject:
+        value: JsonObject = decode_canonical(line)
+        return {**value, "response": _ref(value["response"])}
+
+    forms: dict[str, tuple[Path, Callable[[bytes], JsonObject]]] = {
+        "llm_calls": (run.llm_calls, call),
+        "fixtures": (run.fixtures, fixture),
+        "wal": (run.wal, decode_canonical),
+    }
+    return {name: _digest(path, form) for name, (path, form) in forms.items() if path.exists()}
+
+
+def _digest(path: Path, form: Callable[[bytes], JsonObject]) -> JsonObject:
+    hashed, rows = sha256(), 0
+    for line in _whole_lines(path):
+        hashed.update(canonical_bytes(form(line)) + b"\n")
+        rows += 1
+    return {"rows": rows, "digest_form_sha256": hashed.hexdigest()}
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    for line in read_lines(path):
+        if not line.is_whole:
+            raise CanonicalError("$", f"{path.name} ends in a torn line")
+        yield line.data
+
+
+def _ref(body: object) -> JsonObject:
+    return dict(body) if _is_ref(body) and isinstance(body, dict) else digest_of(body).to_json()
+
+
+def _is_ref(body: object) -> bool:
+    return isinstance(body, dict) and body.keys() == {"digest", "byteLength"}
