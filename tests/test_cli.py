@@ -205,11 +205,24 @@ def test_verify_names_the_key_and_the_first_bad_row() -> None:
 
 def test_apply_brings_files_over() -> None:
     run_id = record()
-    assert "1 files would change" in bernstein("apply", run_id, "--dry-run").stdout
+    assert "1 file would change" in bernstein("apply", run_id, "--dry-run").stdout
     assert not Path("x.txt").exists()
     done = bernstein("apply", run_id)
     assert "+answer" in done.stdout
     assert Path("x.txt").read_text().startswith("answer")
+
+
+def test_apply_does_not_write_into_a_folder_that_is_in_the_way() -> None:
+    run_id = record()
+    Path("x.txt").mkdir()
+    for arguments in (("--dry-run",), ()):
+        done = bernstein("apply", run_id, *arguments)
+        assert done.returncode == 2
+        assert "x.txt" in done.stderr
+    assert list(Path("x.txt").iterdir()) == []
+    Path("x.txt").rmdir()
+    assert "1 file brought over" in bernstein("apply", run_id, "-q").stdout
+    assert "nothing to bring over" in bernstein("apply", run_id).stdout
 
 
 def test_sdd_is_taken_from_option_and_variable(tmp_path: Path) -> None:
@@ -251,7 +264,48 @@ def test_a_signal_ends_a_run_cleanly_and_its_replay_ends_like_it(number: signal.
     assert run.read_info()["status"] == "cancelled"
     replayed = bernstein("run", "plan.yaml", env={"BERNSTEIN_REPLAY_RUN_ID": run.run_id})
     assert "replay identical" in replayed.stderr
-    assert replayed.returncode == 130
+    assert replayed.returncode == 128 + number
+
+
+def test_a_signal_during_a_command_is_replayed_too() -> None:
+    Path("plan.yaml").write_text(
+        "stages: [{name: a, steps: [{title: X, files: [x.txt], completion_signals: "
+        "[{type: command, run: 'sleep 30'}]}]}]"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bernstein", "run", "plan.yaml", "--model", "scripted:answers.yaml"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    (run,) = _wait_for(lambda: SddDir(Path(".sdd")).list_runs() if _artifact() else [])
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    replayed = bernstein("run", "plan.yaml", env={"BERNSTEIN_REPLAY_RUN_ID": run.run_id})
+    assert replayed.returncode == 130, replayed.stderr
+    assert "replay identical" in replayed.stderr
+
+
+def test_a_variable_that_means_nothing_is_named() -> None:
+    done = bernstein("runs", env={"BERNSTEIN_REPLAY_RUNID": "x"})
+    assert "did you mean BERNSTEIN_REPLAY_RUN_ID?" in done.stderr
+
+
+def test_show_answers_prints_what_was_asked_and_said() -> None:
+    run_id = record()
+    done = bernstein("show", run_id, "--answers")
+    assert "Write the whole content of the file x.txt" in done.stdout
+    assert "-- answer\nanswer" in done.stdout
+
+
+def test_show_does_not_show_what_does_not_hold() -> None:
+    run_id = record()
+    journal = Path(".sdd/runs") / run_id / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b"stepId", b"stepIx", 1))
+    done = bernstein("show", run_id)
+    assert done.returncode == 1
+    assert "row 1 (payload)" in done.stderr
 
 
 def _artifact() -> bool:

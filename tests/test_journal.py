@@ -177,6 +177,24 @@ def test_processes_make_one_chain_and_no_row_is_lost(tmp_path: Path) -> None:
         assert [row["i"] for row in own] == list(range(200))
 
 
+def test_forked_children_append_to_one_chain(tmp_path: Path) -> None:
+    with journal(tmp_path, 1) as opened:
+        children = []
+        for number in range(4):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    for i in range(100):
+                        opened.append("a", {"n": number, "i": i})
+                finally:
+                    os._exit(0)
+            children.append(pid)
+        for pid in children:
+            os.waitpid(pid, 0)
+    verdict = verify_journal(opened.path)
+    assert (verdict.verdict, verdict.rows) == ("prefix", 401)
+
+
 def test_a_torn_last_line_is_set_aside_and_the_chain_goes_on(tmp_path: Path) -> None:
     with journal(tmp_path, 3) as opened:
         whole = opened.path.read_bytes()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from bernstein import acall_llm, astream_llm, call_llm, scope, stream_llm
-from bernstein.capture.llm import CallScope, close_program_run, use_scope
+from bernstein.capture.llm import CallScope, _here, close_program_run, use_scope
 from bernstein.capture.run import OpenRun
 from bernstein.errors import ModelUnavailableError, ProviderError, ReplayMissError, UsageError
 from bernstein.recording.answer import Chunk, LlmAnswer
@@ -116,8 +117,6 @@ def test_threads_in_scopes_get_their_own_answers(session: Session) -> None:
 
 
 def open_scope() -> CallScope:
-    from bernstein.capture.llm import _here
-
     return _here()
 
 
@@ -316,14 +315,17 @@ def test_a_cancelled_call_that_nobody_cancels_is_a_miss_after_a_while(
         session.replay(lambda: text("slow"))
 
 
-def test_a_model_that_cannot_be_asked_is_not_recorded_as_an_answer(session: Session) -> None:
-    def program() -> None:
-        with pytest.raises(ModelUnavailableError):
-            call_llm("p", model="scripted:absent.yaml")
+def test_a_model_that_cannot_be_asked_is_so_again_in_a_replay(session: Session) -> None:
+    def program() -> str:
+        try:
+            return call_llm("p", model="scripted:absent.yaml").text
+        except ModelUnavailableError:
+            return text("fallback")
 
-    session.record(program, ECHO)
-    assert session.recorded is not None
-    assert rows(session.recorded.dir.llm_calls) == []
+    assert session.record(program, ECHO) == "fallback #1"
+    Path("absent.yaml").write_text("answers: [{text: there now}]")
+    assert session.replay(program) == "fallback #1"
+    assert session.relation == "identical"
 
 
 def test_the_default_model_of_a_recording_is_that_of_its_replay(
@@ -338,6 +340,102 @@ def test_the_default_model_of_a_recording_is_that_of_its_replay(
     assert session._run(session.recorded, lambda: call_llm("a").text) == "a #1"
     monkeypatch.delenv("OPENAI_API_KEY")
     assert session.replay(lambda: call_llm("a").text) == "a #1"
+
+
+def test_a_prompt_that_looks_like_a_request_is_not_taken_for_one(session: Session) -> None:
+    disguised = 'bernstein.request.v1\n{"prompt":"hi","system":"S"}'
+
+    def forward() -> list[str]:
+        return [text("hi", system="S"), text(disguised)]
+
+    recorded = session.record(forward, {"match": "S", "text": "answer {n}"})
+    assert session.replay(forward) == recorded
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Hold.__init__, "__defaults__", (0.05,))
+        backward = session.replay(lambda: [text(disguised), text("hi", system="S")])
+    assert backward == recorded[::-1]
+
+
+def test_surrogate_pairs_are_one_character_everywhere(session: Session) -> None:
+    rule = {"match": "(?s).+", "text": "got {0}"}
+    recorded = session.record(lambda: text("\ud83d\ude00"), rule)
+    assert session.recorded is not None
+    assert verify(session.sdd, session.recorded.dir).verdict == "verified"
+    assert session.replay(lambda: text("😀")) == recorded == "got 😀"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": True},
+        {"max_tokens": 10.0},
+        {"max_tokens": 2**60},
+        {"temperature": 1e16},
+        {"temperature": -1},
+        {"temprature": 0.1},
+        {"mdel": "x"},
+        {"max_token": 3},
+    ],
+)
+def test_what_no_provider_takes_is_refused_at_the_door(
+    session: Session, wrong: dict[str, Any]
+) -> None:
+    def program() -> None:
+        with pytest.raises(UsageError):
+            text("p", **wrong)
+
+    session.record(program, ECHO)
+
+
+def test_a_stream_without_a_piece_replays_without_one(session: Session) -> None:
+    recorded = session.record(read, {"text": ""})
+    assert len(recorded) == 1
+    assert session.replay(read) == recorded
+
+
+def test_a_stream_left_at_a_tool_call_is_left_there_again(session: Session) -> None:
+    def program() -> list[str]:
+        kinds = []
+        stream = stream_llm("p", model=MODEL)
+        for item in stream:
+            assert isinstance(item, Chunk)
+            kinds.append(item.kind)
+            if item.kind.startswith("tool"):
+                break
+        stream.close()  # type: ignore[attr-defined]
+        return kinds
+
+    recorded = session.record(program, STREAM)
+    assert recorded[-1] == "tool/0"
+    assert session.replay(program) == recorded
+    assert session.relation == "identical"
+
+
+def test_a_write_that_fails_costs_its_own_row_alone(session: Session) -> None:
+    import resource
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    long = "x" * 3000
+
+    def program() -> None:
+        run = _here().run
+        text("a" + long)
+        size = run.dir.llm_calls.stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
+        try:
+            with pytest.raises(OSError, match=r"."):
+                text("b" + long + "b")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        text("b" + long + "c")
+
+    session.record(program, ECHO)
+    assert session.recorded is not None
+    prompts = [row["prompt"] for row in rows(session.recorded.dir.llm_calls)]
+    assert len(prompts) == 2
+    assert not isinstance(prompts[1], dict) or prompts[1]["seq"] == 0
 
 
 # --- strictness
@@ -449,8 +547,6 @@ if sys.argv[2:] == ["raise"]:
 
 
 def program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     Path("program.py").write_text(PROGRAM)
     Path("answers.yaml").write_text('answers: [{match: "p(.)", text: "answer {1}"}]')
     return subprocess.run(
@@ -484,6 +580,101 @@ def test_a_run_that_ends_in_an_exception_keeps_its_rows(sdd: SddDir) -> None:
     assert program("3", "raise").returncode == 1
     (run,) = sdd.list_runs()
     assert len(rows(run.llm_calls)) == 3
+
+
+def test_a_program_that_asks_less_ends_with_1(sdd: SddDir) -> None:
+    program("3")
+    replayed = program("2", BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert replayed.returncode == 1
+    assert "unused=1" in replayed.stderr
+    assert "replay diverged" in replayed.stderr
+
+
+def test_a_program_that_nobody_caught_an_exception_of_has_failed(sdd: SddDir) -> None:
+    program("1", "raise")
+    (run,) = sdd.list_runs()
+    assert run.read_info()["status"] == "failed"
+    assert events(run)[-1]["payload"]["status"] == "failed"
+    replayed = program("1", "raise", BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert replayed.returncode == 1
+    assert "replay identical" in replayed.stderr
+
+
+def test_an_empty_run_id_does_not_turn_a_replay_live(sdd: SddDir) -> None:
+    done = program("1", BERNSTEIN_REPLAY_RUN_ID="")
+    assert done.returncode == 1
+    assert "BERNSTEIN_REPLAY_RUN_ID is empty" in done.stderr
+    assert sdd.list_runs() == []
+
+
+FORKING = """\
+import multiprocessing as mp, os
+from bernstein import call_llm, scope
+def ask(n):
+    return call_llm(f"p{n}", model="scripted:answers.yaml").text
+if __name__ == "__main__":
+    print(ask(0))
+    with scope("pool"), mp.get_context("fork").Pool(3) as pool:
+        print(sorted(pool.map(ask, range(6))))
+    print(ask(1))
+"""
+
+
+def test_forked_children_record_runs_of_their_own_and_harm_nobody(sdd: SddDir) -> None:
+    program("0")
+    Path("forking.py").write_text(FORKING)
+    done = subprocess.run(
+        [sys.executable, "forking.py"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for run in sdd.list_runs():
+        assert verify(sdd, run).verdict in {"verified", "prefix"}
+    parents = [
+        run for run in sdd.list_runs() if [row["lane"] for row in rows(run.llm_calls)] == ["", ""]
+    ]
+    assert len(parents) == 1
+    assert verify(sdd, parents[0]).verdict == "verified"
+
+
+HELD_OPEN = """\
+import atexit, threading
+from bernstein import call_llm, stream_llm
+def late():
+    try:
+        call_llm("late", model="scripted:answers.yaml")
+    except Exception as error:
+        print(type(error).__name__)
+atexit.register(late)
+stream = stream_llm("p1", model="scripted:answers.yaml")
+print(next(stream))
+threading.Thread(target=lambda: call_llm("slow", model="scripted:answers.yaml"), daemon=True).start()
+print(call_llm("p2", model="scripted:answers.yaml").text)
+"""
+
+
+def test_calls_that_are_open_at_the_exit_are_open_again_in_a_replay(sdd: SddDir) -> None:
+    Path("open.py").write_text(HELD_OPEN)
+    Path("answers.yaml").write_text(
+        'answers: [{match: slow, delay_s: 60}, {match: "p(.)", text: "answer {1}"}]'
+    )
+
+    def go(**env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "open.py"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **env},
+            check=False,
+            timeout=60,
+        )
+
+    recorded = go()
+    assert recorded.returncode == 0, recorded.stderr
+    assert "Exception ignored" not in recorded.stderr
+    assert recorded.stdout.endswith("UsageError\n")
+    replayed = go(BERNSTEIN_REPLAY_RUN_ID="latest")
+    assert "misses=0" in replayed.stderr
+    assert recorded.stdout.startswith(replayed.stdout[:20])
 
 
 def test_a_run_that_is_killed_keeps_its_rows_and_a_replay_says_where_it_ends(sdd: SddDir) -> None:

@@ -12,6 +12,7 @@ from bernstein import verify_journal
 from bernstein.capture.run import OpenRun
 from bernstein.errors import (
     ModelUnavailableError,
+    PlanError,
     RecordingError,
     ReplayMissError,
     UnknownRunError,
@@ -451,6 +452,101 @@ def test_the_budget_is_kept(sdd: SddDir) -> None:
     assert report.calls == 3
     assert {code for _, _, _, code in report.steps} == {"budget_exceeded", "dependency_failed"}
     assert is_faithful(report, run_plan(plan, sdd, replay=report.run_id))
+
+
+@pytest.mark.parametrize(
+    "command", ["sleep 30 & exit 0", "echo text; sleep 30 | cat & true", "x" * 60_000]
+)
+def test_a_command_is_over_when_it_ends_whatever_it_leaves_behind(
+    sdd: SddDir, command: str
+) -> None:
+    plan = PLAN.replace("grep -q text c.txt", command)
+    report = record(sdd, plan)
+    assert (report.status == "completed") == ("sleep" in command)
+    assert is_faithful(report, run_plan(plan, sdd, replay=report.run_id))
+
+
+def test_a_recorded_result_that_was_changed_diverges_at_its_row(sdd: SddDir) -> None:
+    plan = PLAN.replace("grep -q text c.txt", "echo said; exit 3")
+    run = sdd.run(record(sdd, plan).run_id)
+    unseal(sdd, run)
+    data = run.fixtures.read_bytes()
+    run.fixtures.write_bytes(data.replace(b'"output":"said', b'"output":"sbid'))
+    replayed = run_plan(plan, sdd, replay=run.run_id)
+    assert replayed.comparison is not None
+    assert replayed.comparison.relation == "diverged"
+    assert replayed.comparison.replayed is not None
+    assert replayed.comparison.replayed.event == event.SIGNAL_CHECKED
+    for hostile in (b'"response":"x"', b'"response":{}', b'"response":{"exitCode":"3"}'):
+        start = data.index(b'"response"')
+        run.fixtures.write_bytes(data[:start] + hostile + b',"seq":0}\n')
+        broken = run_plan(plan, sdd, replay=run.run_id)
+        assert broken.exit_code == 1
+        assert any("damaged" in line for line in broken.failures)
+
+
+@pytest.mark.parametrize("path", [".git/config", "a/.GIT/x", ".sdd/x", "x" * 300, "a/" * 600])
+def test_a_file_that_no_step_may_write_is_refused_in_the_plan(sdd: SddDir, path: str) -> None:
+    with pytest.raises(PlanError):
+        run_plan(PLAN.replace("c.txt]", f"{path}]"), sdd, in_place=True)
+
+
+def test_what_run_json_says_does_not_switch_a_check_off(sdd: SddDir) -> None:
+    run = sdd.run(record(sdd).run_id)
+    unseal(sdd, run)
+    run.llm_calls.write_bytes(run.llm_calls.read_bytes().replace(b"text 2", b"EVIL 2"))
+    info = run.read_info()
+    for changed in ({**info, "records": False}, {}):
+        run.write_info(changed)
+        assert verify(sdd, run).verdict == "mismatch"
+        with pytest.raises(RecordingError):
+            run_plan(PLAN, sdd, replay=run.run_id)
+
+
+def test_a_recording_behind_its_chain_is_believed_for_one_call_and_no_more(sdd: SddDir) -> None:
+    run = sdd.run(record(sdd).run_id)
+    unseal(sdd, run)
+    lines = run.journal.read_bytes().split(b"\n")[:-1]
+    answers = [n for n, line in enumerate(lines) if b'"event":"model.answer"' in line]
+    for kept, verdict in ((answers[-1], "prefix"), (answers[-2], "mismatch"), (1, "mismatch")):
+        run.journal.write_bytes(b"".join(line + b"\n" for line in lines[:kept]))
+        assert verify(sdd, run).verdict == verdict, kept
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        b"{",
+        b"[]",
+        b'{"plan":"x"}',
+        b'{"argv":5}',
+        b'{"seed":[1]}',
+        b'{"status":[]}',
+        b'{"default_model":"x"}',
+        b'{"default_model":["a"]}',
+        b"\xff",
+    ],
+)
+def test_a_hostile_run_json_harms_its_own_run_alone(sdd: SddDir, info: bytes) -> None:
+    good, bad = record(sdd), record(sdd)
+    sdd.run(bad.run_id).run_json.write_bytes(info)
+    done = bernstein("runs")
+    assert done.returncode == 0
+    assert "unreadable" in done.stdout
+    assert sdd.find_run("latest").run_id == good.run_id
+    for command in (("show",), ("replay",), ("apply",), ("replay", "--verify")):
+        done = bernstein(command[0], bad.run_id, *command[1:])
+        assert "fault of bernstein" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_recording_is_not_read_through_a_link(sdd: SddDir, tmp_path: Path) -> None:
+    run = sdd.run(record(sdd).run_id)
+    run.llm_calls.rename(tmp_path / "elsewhere")
+    run.llm_calls.symlink_to(tmp_path / "elsewhere")
+    assert verify(sdd, run).verdict == "mismatch"
+    with pytest.raises(RecordingError):
+        run_plan(PLAN, sdd, replay=run.run_id)
 
 
 # --- surroundings

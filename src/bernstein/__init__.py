@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
     from bernstein.capture.llm import acall_llm, astream_llm, call_llm, scope, stream_llm
     from bernstein.chain.compare import compare_journals
+    from bernstein.chain.decisions import execution_fingerprint
+    from bernstein.chain.diff import diff_journals
     from bernstein.chain.journal import EventJournal
     from bernstein.chain.read import load_replay_events
     from bernstein.chain.verify import compute_replay_fingerprint
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         KeyUnavailableError,
         ModelUnavailableError,
         PlanError,
+        ProofError,
         ProviderError,
         RecordingError,
         ReplayMissError,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
         UsageError,
         WorkspaceError,
     )
+    from bernstein.fold.rebuild import rebuild_state
+    from bernstein.fold.run import RunProjection, TrajectoryEvent, project
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
     from bernstein.recording.calls import DeterministicStore
     from bernstein.recording.key import LlmCall, replay_key
@@ -45,6 +50,10 @@ _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
     "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "scope", "stream_llm"),
     "bernstein.chain.compare": ("compare_journals",),
+    "bernstein.chain.decisions": ("execution_fingerprint",),
+    "bernstein.chain.diff": ("diff_journals",),
+    "bernstein.fold.rebuild": ("rebuild_state",),
+    "bernstein.fold.run": ("RunProjection", "TrajectoryEvent", "project"),
     "bernstein.chain.journal": ("EventJournal",),
     "bernstein.chain.read": ("load_replay_events",),
     "bernstein.chain.verify": ("compute_replay_fingerprint",),
@@ -58,6 +67,7 @@ _HOMES = {
         "KeyUnavailableError",
         "ModelUnavailableError",
         "PlanError",
+        "ProofError",
         "ProviderError",
         "RecordingError",
         "ReplayMissError",
@@ -90,12 +100,15 @@ __all__ = [
     "ModelUnavailableError",
     "Plan",
     "PlanError",
+    "ProofError",
     "ProviderError",
     "RecordingError",
     "ReplayMissError",
+    "RunProjection",
     "SealError",
     "SettingsError",
     "ToolCall",
+    "TrajectoryEvent",
     "UnknownRunError",
     "UnsafePathError",
     "Usage",
@@ -109,8 +122,12 @@ __all__ = [
     "canonical_bytes",
     "compare_journals",
     "compute_replay_fingerprint",
+    "diff_journals",
+    "execution_fingerprint",
     "load_plan",
     "load_replay_events",
+    "project",
+    "rebuild_state",
     "replay_key",
     "scope",
     "seal_journal_into_spine",

@@ -15,6 +15,7 @@
     ├── ReplayMissError          the replay left its recording: the run must stop
     ├── RecordingError           a recording that does not match its journal: not served
     ├── SealError                a run that cannot be sealed
+    ├── ProofError               a proof, checkpoint or spine that does not hold
     └── JournalError             a journal that cannot be appended to
 
 What is wrong with evidence is not raised but returned as a verdict: finding it is the job.
@@ -150,6 +151,10 @@ class RecordingError(BernsteinError):
 
 class SealError(BernsteinError):
     """A run that cannot be sealed as it is."""
+
+
+class ProofError(BernsteinError):
+    """A proof, checkpoint or spine that does not hold."""
 
 
 class JournalError(BernsteinError):

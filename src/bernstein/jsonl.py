@@ -5,8 +5,10 @@ Rule: a line counts once its final LF is on disk; bytes after the last LF are a 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,9 +36,12 @@ class Line:
 def read_lines(path: Path) -> Iterator[Line]:
     """The lines of ``path``, one in memory at a time; a line over 64 MiB comes cut, not whole.
 
-    Only LF ends a line: U+2028, CR and the like are content.
+    Only LF ends a line: U+2028, CR and the like are content. A symlink is not followed.
     """
-    with path.open("rb") as file:
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         while data := file.readline(MAX_LINE_BYTES + 1):
             if data.endswith(b"\n"):
                 yield Line(data[:-1], is_whole=True)

@@ -6,10 +6,12 @@ Rule 2: folders are 0700 and files 0600: recordings hold prompts.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,24 @@ def new_run_id(now: datetime | None = None) -> str:
 def is_run_id(text: str) -> bool:
     """Whether ``text`` can name a run: one path segment, and not a reserved word."""
     return RUN_ID.fullmatch(text) is not None and text not in RESERVED_RUN_IDS
+
+
+class _RunInfo(msgspec.Struct):
+    """The members of ``run.json`` that are read, with the types that they must have."""
+
+    run_id: str | None = None
+    kind: str | None = None
+    plan: dict[str, Any] | None = None
+    argv: list[str] = []
+    seed: int | None = None
+    strict: bool = False
+    source_run: str | None = None
+    records: bool = False
+    default_model: tuple[str, str] | None = None
+    status: str = "unknown"
+    head: str | None = None
+    tree: str | None = None
+    signal: int | None = None
 
 
 class RunDir:
@@ -66,12 +86,34 @@ class RunDir:
         except FileNotFoundError:
             return {}
         try:
-            info: Any = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RecordingError(f"{self.run_json} is not JSON: {error}") from error
-        if not isinstance(info, dict):
-            raise RecordingError(f"{self.run_json} is not a JSON object")
+            msgspec.json.decode(data, type=_RunInfo)
+            info: JsonObject = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RecordingError(
+                f"{self.run_json} is damaged: {error}\n  restore it, or look at another run: "
+                "bernstein runs"
+            ) from error
         return info
+
+    def is_running(self) -> bool:
+        """Whether a process holds the run's lock."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(fd)
+
+    def status(self) -> str:
+        """How the run stands, by ``run.json`` and its lock: a run that died is interrupted."""
+        status = str(self.read_info().get("status", "unknown"))
+        return "interrupted" if status == "running" and not self.is_running() else status
 
     def write_info(self, info: JsonObject) -> None:
         """Replace ``run.json`` as a whole."""
@@ -131,8 +173,9 @@ class SddDir:
         runs = self.list_runs()
         if text == "latest":
             for run in reversed(runs):
-                if run.read_info().get("records"):
-                    return run
+                with suppress(RecordingError):  # a run that cannot be read is not the newest
+                    if run.read_info().get("records"):
+                        return run
             raise UnknownRunError(
                 f"there is no recording in {self.path}\n  record one with: bernstein run plan.yaml"
             )
@@ -204,6 +247,8 @@ def open_sdd(sdd_dir: Path | None = None) -> SddDir:
     if sdd_dir is not None:
         if sdd_dir.is_dir():
             _refuse_foreign(sdd_dir)
+        elif sdd_dir.exists():
+            raise SettingsError(f"{sdd_dir} is not a folder\n  name one: bernstein --sdd DIR …")
         return SddDir(sdd_dir.absolute())
     cwd = Path.cwd()
     return SddDir(find_sdd(cwd, Path.home()) or cwd / ".sdd")
@@ -261,6 +306,10 @@ def inside(root: Path, relative: str) -> Path:
             continue
         except NotADirectoryError as error:
             raise UnsafePathError(f"{relative!r} goes through a file") from error
+        except OSError as error:
+            raise UnsafePathError(
+                f"{relative[:80]!r} cannot be a path: {error.strerror}"
+            ) from error
         if stat.S_ISLNK(mode):
             raise UnsafePathError(f"{relative!r} goes through a symbolic link")
     return path

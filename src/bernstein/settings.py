@@ -5,6 +5,7 @@ Rule: this is the only module that reads the environment.
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,18 @@ PROVIDER_KEYS = {
     "openai": ("OPENAI_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
+
+
+KNOWN_VARIABLES = (
+    "BERNSTEIN_DEBUG",
+    "BERNSTEIN_DETERMINISTIC_SEED",
+    "BERNSTEIN_KEYS_DIR",
+    "BERNSTEIN_RECORD",
+    "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS",
+    "BERNSTEIN_REPLAY_RUN_ID",
+    "BERNSTEIN_SDD_DIR",
+    "BERNSTEIN_TEST_DATA",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     sdd_dir = env.get("BERNSTEIN_SDD_DIR") or None
     return Settings(
         seed=_seed(env.get("BERNSTEIN_DETERMINISTIC_SEED")),
-        replay_run_id=env.get("BERNSTEIN_REPLAY_RUN_ID") or None,
+        replay_run_id=_replay_run_id(env),
         allow_live_miss=_switch(env, "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS", default=False),
         record=_switch(env, "BERNSTEIN_RECORD", default=True),
         sdd_dir=Path(sdd_dir) if sdd_dir else None,
@@ -81,6 +94,27 @@ def child_environment(*hidden: str) -> dict[str, str]:
 def wants_tracebacks() -> bool:
     """``BERNSTEIN_DEBUG``: whether a fault of ours is shown with its traceback."""
     return bool(os.environ.get("BERNSTEIN_DEBUG"))
+
+
+def _replay_run_id(env: Mapping[str, str]) -> str | None:
+    run_id = env.get("BERNSTEIN_REPLAY_RUN_ID")
+    if run_id == "":
+        # Not the same as unset: a shell variable that was empty must not turn a replay live.
+        raise SettingsError(
+            "BERNSTEIN_REPLAY_RUN_ID is empty; expected a run id, a prefix of one, or latest\n"
+            "  unset it to record: unset BERNSTEIN_REPLAY_RUN_ID"
+        )
+    return run_id
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that begin as ours do and mean nothing, with the name that was likely meant."""
+    env = os.environ if environ is None else environ
+    unknown = [n for n in env if n.startswith("BERNSTEIN_") and n not in KNOWN_VARIABLES]
+    return {
+        name: next(iter(difflib.get_close_matches(name, KNOWN_VARIABLES, 1)), "")
+        for name in unknown
+    }
 
 
 def _keys_dir(env: Mapping[str, str]) -> Path:

@@ -22,6 +22,8 @@ _WATCHED = frozenset(
         "socket.sendmsg",
         "socket.getaddrinfo",
         "socket.gethostbyname",
+        "socket.gethostbyaddr",
+        "socket.getnameinfo",
     }
 )
 _lock = threading.Lock()

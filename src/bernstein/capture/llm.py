@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import difflib
 import os
 import sys
 import threading
@@ -23,10 +24,10 @@ from bernstein.capture.models.base import ModelName, parse_model_name
 from bernstein.capture.models.registry import find_provider
 from bernstein.capture.portal import submit
 from bernstein.capture.run import OpenRun
-from bernstein.errors import ProviderError, ReplayMissError, UsageError
+from bernstein.errors import ModelUnavailableError, ProviderError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.events.entry import LANE
-from bernstein.recording.answer import Chunk, LlmAnswer, LlmFailure
+from bernstein.recording.answer import UNAVAILABLE, Chunk, LlmAnswer, LlmFailure, ToolCall
 from bernstein.recording.hold import DEFAULT_BOUND_S
 from bernstein.recording.key import LlmCall
 from bernstein.rundir import open_sdd
@@ -151,15 +152,19 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
         yield _Wait(run.score.turn(lane))
     with run.lock:
         seq = run.begin_call(call, lane, scope_.step_id)
-        was_in_flight = run.score.ends_cancelled and not run.store.has_next(call, lane)
+        was_in_flight = run.was_in_flight(call, lane)
     if was_in_flight:
-        # The recorded run was cancelled during this call; so will this one be, by the score.
-        yield _Wait(run.score.turn(lane))
+        # The recorded run ended during this call; so will this one, and if not, it is a miss.
+        never = run.score.turn(lane) if run.follows_score else Future[None]()
+        yield _Wait(never, None if run.score.ends_cancelled else DEFAULT_BOUND_S)
     with run.lock:
         served = run.store.take(call, lane) if run.store.is_replay else None
     begun_s = time.monotonic()
+    read: list[Chunk] = []
 
     def finish(outcome: LlmAnswer | LlmFailure) -> None:
+        if run.open_calls.pop(seq, None) is None:
+            return  # the end of the run has ended it
         run.finish_call(
             call,
             outcome,
@@ -171,8 +176,12 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> _Policy:
         if run.hold is not None:
             run.hold.call_ended()
 
+    def end() -> None:
+        if read:
+            finish(_what_was_read(read))
+
+    run.open_calls[seq] = end
     seen.went_live = served is None
-    read: list[Chunk] = []
     source = _serve(call, run, served) if served is not None else _ask_live(call, run.seed)
     try:
         outcome = yield from _read(source, read)
@@ -221,6 +230,8 @@ def _read(source: _Source, read: list[Chunk]) -> _Source:
             continue
         try:
             value = yield effect
+        except ModelUnavailableError as error:
+            return LlmFailure(UNAVAILABLE, None, str(error))
         except ProviderError as error:
             return LlmFailure(
                 error.error_class,
@@ -233,9 +244,14 @@ def _read(source: _Source, read: list[Chunk]) -> _Source:
 def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> _Source:
     """The recorded outcome: its pieces where it is streamed, held until its turn has come."""
     outcome = row.read_outcome(run.store.blobs)
-    if call.is_streamed:
-        yield from _pieces(outcome)
-    if isinstance(outcome, LlmAnswer) and outcome.is_incomplete:
+    is_left = isinstance(outcome, LlmAnswer) and outcome.is_incomplete
+    pieces = _pieces(outcome) if call.is_streamed else []
+    for number, piece in enumerate(pieces, 1):
+        if is_left and number == len(pieces) and run.hold is not None:
+            # The reader leaves after this one, which ends the call: so its turn is now.
+            yield _Wait(run.hold.wait(row), run.hold.bound_s)
+        yield piece
+    if is_left:
         _refuse(run, row, "the recorded reader left this stream here, this one reads on")
     if outcome == _CANCELLED:
         # The caller will cancel it again, if it is the caller that was recorded.
@@ -281,12 +297,13 @@ def _what_was_read(pieces: list[Chunk]) -> LlmAnswer:
     def joined(kind: str) -> str:
         return "".join(piece.text for piece in pieces if piece.kind == kind)
 
+    tools = sorted({piece.kind for piece in pieces if piece.kind.startswith("tool/")})
     return LlmAnswer(
         joined("text"),
+        # The names of its tools come with the whole answer, which nobody waited for.
+        tool_calls=tuple(ToolCall("", joined(kind)) for kind in tools),
         reasoning=joined("reasoning") or None,
-        chunks=tuple(
-            (piece.kind, len(piece.text)) for piece in pieces if not piece.kind.startswith("tool/")
-        ),
+        chunks=tuple((piece.kind, len(piece.text)) for piece in pieces),
         is_incomplete=True,
     )
 
@@ -437,6 +454,23 @@ async def _close(live: AsyncIterator[Chunk | LlmAnswer]) -> None:
 # --- the public calls
 
 
+REQUEST_MEMBERS = (
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "grammar",
+    "stop",
+    "seed",
+    "top_p",
+    "reasoning",
+    "stream",
+    "headers",
+)
+_ARGUMENTS = ("model", "provider", "temperature", "max_tokens", "max_retries")
+
+
 def make_call(
     default: ModelName,
     prompt: str | None = None,
@@ -448,6 +482,13 @@ def make_call(
     **more: object,
 ) -> LlmCall:
     """The call that these arguments mean, to ``default`` where none names a model."""
+    for key in more:
+        if key not in REQUEST_MEMBERS:
+            near = difflib.get_close_matches(key, [*REQUEST_MEMBERS, *_ARGUMENTS], 1)
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"expected {', '.join(REQUEST_MEMBERS)}"
+            )
+            raise UsageError(f"a call has no {key!r}; {hint}")
     name = default
     if model is not None:
         name = parse_model_name(model) if provider is None else ModelName(provider, model)
@@ -562,22 +603,52 @@ async def aask(call: LlmCall, scope_: CallScope, max_retries: int = 0) -> LlmAns
 
 
 def _here() -> CallScope:
-    return _scope.get() or _process_scope()
+    here = _scope.get()
+    if here is None:
+        return _process_scope()
+    if here.run.pid != os.getpid():
+        # A forked child: its calls are a run of their own, in the same lane.
+        return replace(_process_scope(), lane=here.lane)
+    return here
 
 
 _process_lock = threading.Lock()
 _process: CallScope | None = None
+_has_failed = False
 
 
 def _process_scope() -> CallScope:
     """The scope of a program that opened no run: its run is opened now and closed at exit."""
     global _process  # noqa: PLW0603 - one run a process is the point
     with _process_lock:
-        if _process is None:
+        if _process is None or _process.run.pid != os.getpid():
             run = open_program_run()
             _process = CallScope(run)
             atexit.register(_end_process_run, run)
+            _watch_for_failure()
+        elif _process.run.is_closed:
+            raise UsageError("the run of this program has ended: no call can be made at its exit")
         return _process
+
+
+def _watch_for_failure() -> None:
+    """Note an exception that nobody catches: the run of such a program has failed."""
+    before = sys.excepthook
+
+    def note(*arguments: Any) -> None:
+        global _has_failed  # noqa: PLW0603 - the process has failed
+        _has_failed = True
+        before(*arguments)
+
+    sys.excepthook = note
+
+
+def _forget_process_lock() -> None:
+    global _process_lock  # noqa: PLW0603 - a forked child may have inherited it held
+    _process_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_process_lock)
 
 
 def open_program_run() -> OpenRun:
@@ -593,21 +664,40 @@ def open_program_run() -> OpenRun:
     return run
 
 
-def close_program_run(run: OpenRun, status: event.RunStatus) -> None:
-    """End a program's run and report a replay on standard error."""
+def close_program_run(run: OpenRun, status: event.RunStatus) -> int:
+    """End a program's run and report a replay on standard error.
+
+    Returns:
+        What a program that ends well must end with: 3 after a strict miss, 1 after a replay that
+        diverged or a run that could not be sealed, else 0.
+    """
+    for end in list(run.open_calls.values()):
+        end()  # streams that were begun and left open; what nobody read of stays in flight
     run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
     run.close(status)
     if run.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {run.seal_problem}\n")
     coverage, comparison = run.coverage(), run.comparison()
-    if coverage is not None and comparison is not None:
-        sys.stderr.write(f"{coverage.line()}\n{comparison.line()}\n")
+    if coverage is None or comparison is None:
+        return int(run.seal_problem is not None)
+    if run.hold is not None and run.hold.has_expired:
+        sys.stderr.write(
+            "note: a call that was recorded did not come, so from there the answers "
+            "were not held in their order\n"
+        )
+    sys.stderr.write(f"{coverage.line()}\n{comparison.line()}\n")
+    if coverage.strict_violations:
+        return ReplayMissError.exit_code
+    return int((run.is_strict and comparison.relation == "diverged") or bool(run.seal_problem))
 
 
 def _end_process_run(run: OpenRun) -> None:
-    close_program_run(run, "failed" if run.store.first_miss else "completed")
-    if run.store.first_miss is not None:
-        # A strict miss ends the program with 3, also where the program caught the error.
+    if run.pid != os.getpid():
+        return  # a forked child, whose parent ends this run
+    has_failed = _has_failed or run.store.first_miss is not None
+    code = close_program_run(run, "failed" if has_failed else "completed")
+    if code == ReplayMissError.exit_code or (code and not _has_failed):
+        # At exit the interpreter's own code can only be overruled like this.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(ReplayMissError.exit_code)
+        os._exit(code)

@@ -7,6 +7,7 @@ or plain code.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,15 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+
+
+def _forget_after_fork() -> None:
+    """A forked child has the loop's object but not its thread."""
+    global _loop, _lock
+    _loop, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:

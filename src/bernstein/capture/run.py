@@ -12,9 +12,13 @@ import logging
 import os
 import platform
 import random
+import shlex
 import shutil
+import sys
 import threading
+from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
@@ -25,11 +29,10 @@ from bernstein.chain.decisions import DecisionLog
 from bernstein.chain.journal import EventJournal
 from bernstein.chain.score import Score
 from bernstein.errors import (
+    BernsteinError,
     BudgetError,
-    KeyUnavailableError,
     RecordingError,
     ReplayMissError,
-    SealError,
 )
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
@@ -40,13 +43,18 @@ from bernstein.recording.coverage import Coverage, recount
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
-from bernstein.seal.evidence import read_chained_calls, recorded_answers, verify_run
+from bernstein.seal.evidence import (
+    read_chained_calls,
+    recorded_answers,
+    unanswered_calls,
+    verify_run,
+)
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bernstein.events.entry import JournalEntry
     from bernstein.recording.key import LlmCall
@@ -76,9 +84,14 @@ class OpenRun:
             ReplayMissError: It has no recording.
         """
         self.sdd = sdd
+        self.pid = os.getpid()
+        self.is_closed = False
+        # How to end each call that is under way, by its seq.
+        self.open_calls: dict[int, Callable[[], None]] = {}
         self._keys = KeyStore(settings.keys_dir, sdd.keys)
+        rerun = _rerun_command(settings)
         self.seal_problem: str | None = None
-        self.source = _find_source(sdd, settings, self._keys)
+        self.source = _find_source(sdd, settings, self._keys, rerun)
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
@@ -108,6 +121,7 @@ class OpenRun:
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
             strict=self.is_strict,
+            rerun=rerun,
             was_cut=self.source is not None
             and source_info.get("status") not in ("completed", "failed"),
         )
@@ -119,6 +133,11 @@ class OpenRun:
         self.score = Score(self.source.journal if self.source and follows_score else None)
         self.hold = Hold(self.store.recording.rows) if self.source and not follows_score else None
         self.follows_score = follows_score
+        self._unanswered = (
+            unanswered_calls(self.source.journal, self.store.recording)
+            if self.source
+            else Counter[tuple[str, str]]()
+        )
         self.lock = threading.RLock()
         self.spent_credits = 0
         self.input_tokens = 0
@@ -194,6 +213,15 @@ class OpenRun:
             self.hold.call_began()
         return seq
 
+    def was_in_flight(self, call: LlmCall, lane: str) -> bool:
+        """Whether the recorded run ended while this call was under way; true once for each."""
+        with self.lock:
+            at = (lane, call.prompt_ref().digest)
+            if self.store.has_next(call, lane) or self._unanswered[at] == 0:
+                return False
+            self._unanswered[at] -= 1
+            return True
+
     def finish_call(
         self,
         call: LlmCall,
@@ -204,8 +232,10 @@ class OpenRun:
         step_id: str | None,
         begun_s: float,
     ) -> None:
-        """Record and chain a call's outcome."""
+        """Record and chain a call's outcome; one that comes after the run's end is left out."""
         with self.rows():
+            if self.is_closed:
+                return
             self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
             self.call_count += 1
             kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
@@ -245,11 +275,13 @@ class OpenRun:
         self._close_files(status)
         try:
             seal_run(self.dir, self.sdd, self._keys, status)
-        except (SealError, KeyUnavailableError, OSError) as error:
+        except (BernsteinError, OSError) as error:
             # Not silently: whoever ran it is told, and the exit code is not 0.
             self.seal_problem = str(error)
 
     def _close_files(self, status: event.RunStatus) -> None:
+        with self.lock:
+            self.is_closed = True
         self.journal.close()
         self.store.close()
         self.fixtures.close()
@@ -262,7 +294,7 @@ class OpenRun:
         """The coverage of a closed replay, recounted from the files; None for a recording."""
         if self.source is None:
             return None
-        misses = []
+        misses: list[bool] = []
         for line in read_lines(self.dir.misses):
             misses.append(bool(decode_canonical(line.data)["strict"]))
         return recount(
@@ -280,33 +312,50 @@ class OpenRun:
         return compare_journals(self.source.journal, self.dir.journal)
 
 
-def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore) -> RunDir | None:
+def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) -> RunDir | None:
     """The run to play from, its evidence checked."""
     if settings.replay_run_id is None:
         return None
     source = sdd.find_recording(settings.replay_run_id)
     if not source.journal.exists():
-        raise _no_recording(source)
-    has_calls = source.llm_calls.exists() and source.llm_calls.stat().st_size > 0
-    is_empty = not has_calls and bool(read_chained_calls(source.journal).answers)
-    if not source.llm_calls.exists() or is_empty:
-        raise _no_recording(source)
+        raise RecordingError(
+            f"run {source.run_id} has no journal: nothing proves its recording, so it is not "
+            "replayed\n  list the runs with: bernstein runs"
+        )
+    if not source.llm_calls.exists():
+        raise _no_recording(source, rerun)
     verdict = verify_run(source, sdd, keys)
+    is_empty = source.llm_calls.stat().st_size == 0
+    if is_empty and verdict.rows and read_chained_calls(source.journal).answers:
+        raise _no_recording(source, rerun)
     if verdict.verdict == "mismatch":
         where = "" if verdict.step_index is None else f" at row {verdict.step_index}"
+        why = f": {verdict.note}" if verdict.note else ""
         raise RecordingError(
-            f"run {source.run_id} does not hold{where} ({verdict.reason}): it is not replayed\n"
-            f"  see: bernstein replay {source.run_id} --verify"
+            f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
+            f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
     return source
 
 
-def _no_recording(source: RunDir) -> ReplayMissError:
+def _no_recording(source: RunDir, rerun: str) -> ReplayMissError:
     return ReplayMissError(
-        f"replay miss: run {source.run_id} has no recorded calls\n"
-        "  record one: env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED=42 "
-        "bernstein run plan.yaml",
+        f"replay miss: run {source.run_id} has no recorded calls\n  record one: {rerun}",
         key="",
         model="",
         reason="no_recording",
+    )
+
+
+def _rerun_command(settings: Settings) -> str:
+    """How this process is run again as a recording: what a miss advises."""
+    program, *arguments = sys.argv or [""]
+    name = Path(program).name
+    if name in {"bernstein", "__main__.py"}:
+        command = ["bernstein", *arguments]
+    else:
+        command = ["python", program, *arguments]
+    seed = 42 if settings.seed is None else settings.seed
+    return (
+        f"env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED={seed} {shlex.join(command)}"
     )

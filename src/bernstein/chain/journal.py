@@ -63,6 +63,7 @@ class EventJournal:
         self._seal = run.seal
         self._thread_lock = threading.Lock()
         self._opened_s = time.monotonic()
+        self._pid = os.getpid()
         self._fd = open_append(self.path)
         with self._thread_lock, locked(self._fd):
             self.torn_path = set_torn_line_aside(self._fd, self.path)
@@ -88,6 +89,8 @@ class EventJournal:
             raise UsageError(f"a payload is a JSON object, not a {type(payload).__name__}")
         body = canonical_bytes(payload)
         hashed = payload_hash(event, lane, body)
+        if self._pid != os.getpid():
+            self._reopen()
         with self._thread_lock, locked(self._fd):
             if self._seal.exists():
                 raise JournalError(f"run {self.run_id} is sealed: nothing can be appended to it")
@@ -110,6 +113,12 @@ class EventJournal:
         """The last row's hash, 64 hex digits; 64 zeros for an empty journal."""
         with self._thread_lock, locked(self._fd):
             return self._tail()[0]
+
+    def _reopen(self) -> None:
+        """Open the file anew in a forked child: an inherited descriptor's lock excludes nobody."""
+        self._thread_lock = threading.Lock()
+        self._fd = open_append(self.path)
+        self._pid = os.getpid()
 
     def close(self) -> None:
         """Put everything on disk and close the file; a second call does nothing."""

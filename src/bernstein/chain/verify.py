@@ -16,6 +16,7 @@ from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_ha
 from bernstein.jsonl import read_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ChainReason: TypeAlias = Literal[
@@ -71,6 +72,35 @@ def check_chain(path: Path) -> ChainCheck:
         head = chained
         index += 1
     return ChainCheck(index, head, whole.hexdigest())
+
+
+def checked_rows(path: Path) -> Iterator[JournalEntry]:
+    """The rows of a journal, each once it is known to hold.
+
+    Raises:
+        RecordingError: A row does not hold; the rows before it have been yielded.
+    """
+    head = GENESIS
+    for index, line in enumerate(read_lines(path)):
+        row = parse_row(line.data) if line.is_whole else "torn"
+        problem = row if isinstance(row, str) else _problem(row, index, head)
+        if problem is not None or isinstance(row, str):
+            raise RecordingError(
+                f"{path} does not hold at row {index}: {problem}\n"
+                f"  see: bernstein replay {path.parent.name} --verify"
+            )
+        yield row
+        head = row.event_hash
+
+
+def _problem(row: JournalEntry, index: int, head: str) -> ChainReason | None:
+    if row.index != index or row.prev_hash != head:
+        return "order"
+    if payload_hash(row.event, row.lane, bytes(row.payload)) != row.payload_hash:
+        return "payload"
+    if event_hash(head, row.event, row.payload_hash, index) != row.event_hash:
+        return "event"
+    return None
 
 
 def compute_replay_fingerprint(path: Path) -> str:

@@ -13,7 +13,9 @@ COMMANDS = {
     "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),
-    "replay": ("replay", "Say how to replay a run, or check its journal (--verify)."),
+    "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
+    "verify": ("verify", "Check the evidence of many runs, or their decisions."),
+    "lineage": ("lineage", "The spine: what was sealed, and where a file came from."),
 }
 
 _HELP = """\
@@ -50,6 +52,9 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"bernstein {__version__}\n")
         return 0
-    from bernstein.cli.app import run_command  # noqa: PLC0415 - click is not for the help page
+    try:
+        from bernstein.cli.app import run_command  # noqa: PLC0415 - not for the help page
 
-    return run_command(arguments)
+        return run_command(arguments)
+    except KeyboardInterrupt:
+        return 130

@@ -16,7 +16,7 @@ import click
 from bernstein.cli import COMMANDS, help_text
 from bernstein.errors import BernsteinError
 from bernstein.rundir import SddDir, open_sdd
-from bernstein.settings import Settings, read_settings, wants_tracebacks
+from bernstein.settings import Settings, read_settings, unknown_variables, wants_tracebacks
 from bernstein.version import __version__
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class _App(click.Group):
 @click.pass_context
 def app(ctx: click.Context, sdd: Path | None) -> None:
     """The whole command line."""
+    for name, near in unknown_variables().items():
+        hint = f"; did you mean {near}?" if near else ""
+        sys.stderr.write(f"bernstein: the variable {name} means nothing here{hint}\n")
     settings = read_settings()
     if sdd is not None:
         settings = replace(settings, sdd_dir=sdd)
@@ -84,7 +87,8 @@ def run_command(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        return _fail(f"{error.format_message()}\n  see: bernstein --help", 2)
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
+        return _fail(f"{error.format_message()}\n  see: {where or 'bernstein'} --help", 2)
     except BernsteinError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from bernstein.cli.app import Context
-from bernstein.runner.workspace import apply_changes, diff_lines, find_changes
+from bernstein.errors import WorkspaceError
+from bernstein.runner.workspace import Change, apply_changes, diff_lines, pending_changes
 
 
 @click.command("apply", epilog="Example: bernstein apply latest --dry-run")
@@ -20,18 +21,24 @@ def command(context: Context, run_id: str, *, dry_run: bool, quiet: bool) -> int
     then nothing is brought over.
     """
     run = context.sdd.find_run(run_id)
-    changes = find_changes(run)
+    if run.is_running():
+        raise WorkspaceError(f"run {run.run_id} is still running; apply it when it has ended")
+    changes = pending_changes(run)
     if not changes:
-        click.echo(f"run {run.run_id} changed no file")
+        click.echo("nothing to bring over: the folder has all of it already")
         return 0
     for line in diff_lines(run, changes) if not quiet else ():
         click.echo(line)
     if dry_run:
-        click.echo(f"{len(changes)} files would change")
+        click.echo(f"{_files(changes)} would change")
         return 0
     apply_changes(run, changes)
     click.echo(
-        f"{len(changes)} files brought over: {', '.join(c.path for c in changes[:8])}"
+        f"{_files(changes)} brought over: {', '.join(c.path for c in changes[:8])}"
         + (", …" if len(changes) > 8 else "")
     )
     return 0
+
+
+def _files(changes: list[Change]) -> str:
+    return "1 file" if len(changes) == 1 else f"{len(changes)} files"

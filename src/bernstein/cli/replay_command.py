@@ -2,59 +2,132 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import click
 import msgspec
 
 from bernstein.canonical import canonical_bytes
+from bernstein.chain.diff import JournalDiff, diff_journals, to_json
 from bernstein.chain.verify import check_chain
 from bernstein.cli.app import Context, print_json
-from bernstein.errors import UnknownRunError
+from bernstein.errors import UnknownRunError, UsageError
+from bernstein.fold.rebuild import rebuild_state
 from bernstein.rundir import RunDir, write_file
 from bernstein.seal.evidence import Verdict, verify_run
-from bernstein.seal.signing import default_keys
+from bernstein.seal.signing import KeyStore
 
-_EXIT = {"verified": 0, "flagged": 1, "mismatch": 1, "prefix": 2}
+EXIT_CODES = {"verified": 0, "flagged": 1, "mismatch": 1, "prefix": 2}
 
 _EXAMPLE = """\b
 Examples:
   bernstein replay latest
-  bernstein replay 20261130T14 --verify
+  bernstein replay latest --verify
+  bernstein replay latest --from-step 12
+  bernstein replay diff RUN_A RUN_B
 """
 
 
 @click.command("replay", epilog=_EXAMPLE)
-@click.argument("run_id", metavar="RUN")
-@click.option("--verify", is_flag=True, help="Recompute the journal's chain and check the calls.")
+@click.argument("arguments", metavar="RUN | diff A B", nargs=-1, required=True)
+@click.option("--verify", is_flag=True, help="Check the run's evidence.")
+@click.option("--from-step", type=int, metavar="N", help="Rebuild the state after N events.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
-def command(context: Context, run_id: str, *, verify: bool, as_json: bool) -> int:
-    """Say what a run is and how to replay it; with --verify, check its evidence.
+def command(
+    context: Context,
+    arguments: tuple[str, ...],
+    *,
+    verify: bool,
+    from_step: int | None,
+    as_json: bool,
+) -> int:
+    """Say what a run is and how to replay it, check it, or find where two runs part.
 
     \b
     --verify exits with 0 verified (all of it matches its seal, by a key that
     you trust), 1 mismatch (it names the first row that does not hold), 2 cannot
     tell (what is there holds; without a seal nothing says that it is complete).
+    diff takes runs or journal files; it exits with 0 equal, 1 different.
     """
-    run = context.sdd.find_run(run_id)
+    if arguments[0] == "diff":
+        if len(arguments) != 3:
+            raise UsageError("diff takes two runs\n  for example: bernstein replay diff A B")
+        return _diff(context, arguments[1], arguments[2], as_json=as_json)
+    if len(arguments) != 1:
+        raise UsageError("name one run\n  for example: bernstein replay latest --verify")
+    run = context.sdd.find_run(arguments[0])
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
+    if from_step is not None:
+        click.echo(rebuild_state(run.journal, from_step, run.run_id), nl=False)
+        return 0
     if not verify:
         _print_header(run, as_json=as_json)
         return 0
-    verdict = verify_run(run, context.sdd, default_keys(context.sdd))
-    _write_report(run, verdict)
+    verdict = verify_run(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    write_report(run, verdict)
     if as_json:
         print_json({"run_id": run.run_id, **msgspec.to_builtins(verdict)})
     else:
-        click.echo(_verdict_line(run, verdict))
-    return _EXIT[verdict.verdict]
+        click.echo(verdict_line(run, verdict))
+    return EXIT_CODES[verdict.verdict]
+
+
+def _diff(context: Context, left: str, right: str, *, as_json: bool) -> int:
+    journals = [_journal(context, name) for name in (left, right)]
+    for journal in journals:
+        check = check_chain(journal)
+        if check.reason is not None:
+            raise UsageError(
+                f"{journal} does not hold at row {check.step_index} ({check.reason}): it cannot "
+                "be compared"
+            )
+    found = diff_journals(*journals)
+    if as_json:
+        print_json(None if found is None else to_json(found))
+    elif found is None:
+        click.echo("equal: every row")
+    else:
+        click.echo(_diff_text(found))
+    return 0 if found is None else 1
+
+
+def _journal(context: Context, name: str) -> Path:
+    path = Path(name)
+    if path.is_file():
+        return path
+    run = context.sdd.find_run(name)
+    if not run.journal.exists():
+        raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
+    return run.journal
+
+
+def _diff_text(found: JournalDiff) -> str:
+    def named(row: tuple[str, str] | None) -> str:
+        return "no row" if row is None else row[0] + (f" in {row[1]}" if row[1] else "")
+
+    where = f"different at step {found.step_index}: {found.reason}: "
+    lines = [f"{where}{named(found.left)} | {named(found.right)}"]
+    if found.kinds is not None:
+        lines.append(f"  kind: {found.kinds[0] or 'none'} | {found.kinds[1] or 'none'}")
+    lines += [f"  {f.path}: {f.left!r} | {f.right!r}" for f in found.fields[:20]]
+    if found.realigned is None:
+        lines.append("  they are not equal again after that")
+    else:
+        lines.append(f"  equal again from step {found.realigned[0]} | {found.realigned[1]}")
+    return "\n".join(lines)
 
 
 def _print_header(run: RunDir, *, as_json: bool) -> None:
     info, chain = run.read_info(), check_chain(run.journal)
     plan = (info.get("plan") or {}).get("name")
     source = info.get("source_run") or run.run_id
-    how = f"BERNSTEIN_REPLAY_RUN_ID={source} bernstein run PLAN"
+    command = "bernstein run PLAN"
+    if info.get("kind") == "program":
+        command = shlex.join(["python", *info.get("argv", [])])
+    how = f"BERNSTEIN_REPLAY_RUN_ID={source} {command}"
     if as_json:
         print_json(
             {
@@ -72,7 +145,7 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
     for name, value in (
         ("run", run.run_id),
         ("plan", plan),
-        ("status", info.get("status")),
+        ("status", run.status()),
         ("replay of", info.get("source_run")),
         ("seed", info.get("seed")),
         ("head", chain.head),
@@ -85,7 +158,8 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
     click.echo(f"{'replay it':<10}{how}")
 
 
-def _verdict_line(run: RunDir, verdict: Verdict) -> str:
+def verdict_line(run: RunDir, verdict: Verdict) -> str:
+    """A verdict for people: what it is, and why."""
     if verdict.verdict == "verified":
         return f"verified: {verdict.rows} rows, head {verdict.head}\n  sealed by {verdict.signer}"
     if verdict.verdict == "prefix":
@@ -101,7 +175,7 @@ def _verdict_line(run: RunDir, verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _write_report(run: RunDir, verdict: Verdict) -> None:
+def write_report(run: RunDir, verdict: Verdict) -> None:
     """Write the report of a failed check, or remove that of an earlier one."""
     if verdict.verdict != "mismatch":
         run.divergence_report.unlink(missing_ok=True)

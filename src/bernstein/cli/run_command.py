@@ -65,7 +65,9 @@ def command(
     if as_json:
         print_json(report_json(report))
     elif not quiet:
-        click.echo(_table(report))
+        click.echo(_table(report, context, in_place=in_place))
+    elif report.failures:
+        sys.stderr.write("".join(f"failed: {failure}\n" for failure in report.failures))
     _print_replay(report, verbose=verbose)
     return report.exit_code
 
@@ -122,9 +124,9 @@ def report_json(report: RunReport) -> dict[str, Any]:
 def _print_replay(report: RunReport, *, verbose: bool) -> None:
     if report.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {report.seal_problem}\n")
-    for failure in report.failures if verbose else ():
-        sys.stderr.write(f"failed: {failure}\n")
     is_identical = report.comparison is not None and report.comparison.relation == "identical"
+    if report.has_other_plan:
+        sys.stderr.write("note: the plan is not the one that was recorded\n")
     if report.has_other_tree and not is_identical:
         sys.stderr.write("note: the folder is not as it was when the run was recorded\n")
     if report.miss is not None:
@@ -135,7 +137,7 @@ def _print_replay(report: RunReport, *, verbose: bool) -> None:
         sys.stderr.write(f"{report.coverage.line()}\n{report.comparison.line()}\n")
 
 
-def _table(report: RunReport) -> str:
+def _table(report: RunReport, context: Context, *, in_place: bool) -> str:
     marks = {"ok": "ok", "error": "failed", "waiting": "not begun", "running": "cut"}
     rows = [(step_id, marks[status], code or "") for step_id, _, status, code in report.steps]
     widths = [max(len(row[n]) for row in [("step", "status", ""), *rows]) for n in (0, 1)]
@@ -150,7 +152,14 @@ def _table(report: RunReport) -> str:
     lines.append(f"head {report.head}")
     if report.artifacts:
         lines.append(f"files in {report.workspace}: {', '.join(report.artifacts)}")
-        lines.append(f"  bring them over: bernstein apply {report.run_id}")
+        own = context.settings.sdd_dir
+        options = f"--sdd {own} " if own is not None else ""
+        if not in_place:
+            lines.append(f"  bring them over: bernstein {options}apply {report.run_id}")
+    elif report.status == "completed":
+        lines.append(
+            f"no step declares files; what was said: bernstein show {report.run_id} --answers"
+        )
     return "\n".join(lines)
 
 

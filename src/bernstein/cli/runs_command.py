@@ -16,13 +16,13 @@ def command(context: Context, *, as_json: bool) -> int:
     rows = []
     for run in reversed(context.sdd.list_runs()):
         try:
-            info = run.read_info()
+            info, status = run.read_info(), run.status()
         except RecordingError:
-            info = {"status": "unreadable"}
+            info, status = {}, "unreadable"
         rows.append(
             {
                 "run_id": run.run_id,
-                "status": info.get("status", "unknown"),
+                "status": status,
                 "name": (info.get("plan") or {}).get("name") or " ".join(info.get("argv", [])),
                 "source_run": info.get("source_run"),
                 "head": info.get("head"),
@@ -34,5 +34,5 @@ def command(context: Context, *, as_json: bool) -> int:
         click.echo(f"no runs in {context.sdd.path}; record one with: bernstein run plan.yaml")
     for row in rows if not as_json else ():
         of = f" (replay of {row['source_run']})" if row["source_run"] else ""
-        click.echo(f"{row['run_id']}  {row['status']:<9}  {row['name']}{of}")
+        click.echo(f"{row['run_id']}  {row['status']:<11}  {row['name']}{of}")
     return 0

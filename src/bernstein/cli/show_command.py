@@ -7,26 +7,42 @@ from collections import Counter
 import click
 
 from bernstein.canonical import JsonObject
+from bernstein.chain.verify import check_chain
 from bernstein.cli.app import Context, print_json
-from bernstein.errors import UnknownRunError
+from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
 from bernstein.fold.run import TrajectoryEvent, project, read_events
+from bernstein.recording.answer import LlmAnswer
+from bernstein.recording.blobs import BlobStore
+from bernstein.recording.explain import shown_prompt
+from bernstein.recording.queue import load_recording
+from bernstein.recording.rows import read_prompts
+from bernstein.rundir import RunDir
 
 
-@click.command("show", epilog="Example: bernstein show latest")
+@click.command("show", epilog="Example: bernstein show latest --answers")
 @click.argument("run_id", metavar="RUN")
+@click.option("--answers", is_flag=True, help="Print each recorded call's prompt and answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
-def command(context: Context, run_id: str, *, as_json: bool) -> int:
-    """Show a run: its steps, calls, usage and artifacts."""
+def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> int:
+    """Show a run: its steps, calls, usage and files; with --answers what was asked and said."""
     run = context.sdd.find_run(run_id)
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
+    chain = check_chain(run.journal)
+    if chain.reason is not None:
+        raise RecordingError(
+            f"the journal of {run.run_id} does not hold at row {chain.step_index} "
+            f"({chain.reason})\n  see: bernstein replay {run.run_id} --verify"
+        )
+    if answers:
+        return _print_answers(context, run)
     events = list(read_events(run.journal, run.run_id))
     info = run.read_info()
     projection = project(events)
     artifacts = {
-        item.payload["path"]: item.payload["content"]["digest"]
+        str(item.payload.get("path")): item.payload.get("content", {}).get("digest")
         for item in events
         if item.kind == event.ARTIFACT_WRITTEN
     }
@@ -40,7 +56,7 @@ def command(context: Context, run_id: str, *, as_json: bool) -> int:
         )
         return 0
     plan = (info.get("plan") or {}).get("name")
-    click.echo(f"run {run.run_id} {projection.status}" + (f": {plan}" if plan else ""))
+    click.echo(f"run {run.run_id} {run.status()}" + (f": {plan}" if plan else ""))
     if info.get("source_run"):
         click.echo(f"a replay of {info['source_run']}")
     calls = _calls_by_step(events)
@@ -55,7 +71,29 @@ def command(context: Context, run_id: str, *, as_json: bool) -> int:
             )
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
-    click.echo(f"{len(events)} rows, head {info.get('head') or 'open'}")
+    click.echo(f"{chain.rows} rows, head {chain.head}")
+    if run.llm_calls.exists():
+        click.echo(f"what was asked and said: bernstein show {run.run_id} --answers")
+    return 0
+
+
+def _print_answers(context: Context, run: RunDir) -> int:
+    blobs = BlobStore(context.sdd.blobs)
+    recording = load_recording(run.llm_calls)
+    if not recording.rows:
+        raise UnknownRunError(f"run {run.run_id} has no recorded calls of its own")
+    for row, prompt in read_prompts(recording.rows, blobs):
+        where = f" in {row.lane}" if row.lane else ""
+        click.echo(f"== call {row.seq}{where}: {row.provider}:{row.model}")
+        click.echo(shown_prompt(prompt))
+        outcome = row.read_outcome(blobs)
+        if isinstance(outcome, LlmAnswer):
+            click.echo("-- answer")
+            click.echo(outcome.text)
+            for call in outcome.tool_calls:
+                click.echo(f"-- tool {call.name} {call.args}")
+        else:
+            click.echo(f"-- {outcome.as_error()}")
     return 0
 
 

@@ -35,6 +35,9 @@ STEP_FINISHED = "step.finished"
 MODEL_CALL = "model.call"
 MODEL_ANSWER = "model.answer"
 MODEL_USAGE = "model.usage"
+TOOL_PROPOSED = "tool.proposed"
+TOOL_RESULT = "tool.result"
+PROVIDER_STATE_MUTATION = "provider_state_mutation"
 CHECKPOINT = "checkpoint"
 ARTIFACT_WRITTEN = "artifact.written"
 SIGNAL_CHECKED = "signal.checked"
@@ -108,9 +111,17 @@ def artifact_written(step_id: str, path: str, content: DigestRef) -> JsonObject:
     return {"stepId": step_id, "path": path, "content": content.to_json()}
 
 
-def signal_checked(step_id: str, index: int, kind: str, *, holds: bool) -> JsonObject:
-    """A completion signal, by its place in the plan, and whether it holds."""
-    return {"stepId": step_id, "signal": index, "type": kind, "holds": holds}
+def signal_checked(
+    step_id: str, index: int, kind: str, *, holds: bool, result: DigestRef | None
+) -> JsonObject:
+    """A completion signal, by its place in the plan, and whether it holds.
+
+    ``result`` covers exit code and output, where a command was run.
+    """
+    payload: JsonObject = {"stepId": step_id, "signal": index, "type": kind, "holds": holds}
+    if result is not None:
+        payload["result"] = result.to_json()
+    return payload
 
 
 def decision_made(decision: Decision, step_id: str, attempt: int) -> JsonObject:

@@ -101,6 +101,11 @@ def project(events: Iterable[TrajectoryEvent]) -> RunProjection:
     return fold.finish()
 
 
+def start_fold(run_id: str = "") -> _RunFold:
+    """A fold of a run to feed event by event, in order."""
+    return _RunFold(run_id)
+
+
 def _identity(item: TrajectoryEvent) -> tuple[str, bytes]:
     return item.kind, canonical_bytes(item.payload)
 
@@ -117,6 +122,17 @@ class _RunFold:
     )
 
     def apply(self, item: TrajectoryEvent) -> None:
+        """Fold one event.
+
+        Raises:
+            FoldError: It contradicts those before it, or has not the members of its kind.
+        """
+        try:
+            self._apply(item)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FoldError(f"event {item.seq} is not a {item.kind}: {error!r}") from error
+
+    def _apply(self, item: TrajectoryEvent) -> None:
         self.run_id = item.run_id
         payload = item.payload
         match item.kind:

@@ -6,9 +6,17 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import MAX_INT, DigestRef, JsonObject, decode_strict, digest_of
-from bernstein.errors import ProviderError
+from bernstein.canonical import (
+    MAX_INT,
+    DigestRef,
+    JsonObject,
+    decode_strict,
+    digest_of,
+    join_surrogates,
+)
+from bernstein.errors import ModelUnavailableError, ProviderError
 
+UNAVAILABLE = "ModelUnavailableError"  # the class of a call that could not be made at all
 ChunkKind: TypeAlias = str  # "text", "reasoning" or "tool/<n>", the n-th tool call's arguments
 
 
@@ -17,6 +25,12 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     args: str
+
+    def __post_init__(self) -> None:
+        for name in ("name", "args"):
+            text = getattr(self, name)
+            if not text.isascii():
+                msgspec.structs.force_setattr(self, name, join_surrogates(text))
 
 
 class Usage(
@@ -88,6 +102,25 @@ class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     chunks: tuple[tuple[ChunkKind, int], ...] | None = None
     is_incomplete: bool = msgspec.field(name="incomplete", default=False)
 
+    def __post_init__(self) -> None:
+        for name in ("text", "reasoning", "refusal"):
+            text = getattr(self, name)
+            if text is not None and not text.isascii():
+                msgspec.structs.force_setattr(self, name, join_surrogates(text))
+        if self.chunks is not None:
+            self._check_chunks(self.chunks)
+
+    def _check_chunks(self, chunks: tuple[tuple[ChunkKind, int], ...]) -> None:
+        """Refuse pieces that do not make up the answer: a reader would get another text."""
+        left = {"text": len(self.text), "reasoning": len(self.reasoning or "")}
+        left |= {f"tool/{n}": len(call.args) for n, call in enumerate(self.tool_calls)}
+        for kind, length in chunks:
+            if length < 0 or left.get(kind, 0) < length:
+                raise ValueError(f"a piece of {length} characters of {kind} is not in the answer")
+            left[kind] -= length
+        if left["text"] or (left["reasoning"] and self.is_incomplete):
+            raise ValueError("the pieces of a streamed answer do not make up its text")
+
     def digest(self) -> DigestRef:
         """The DigestRef that a ``model.answer`` row carries."""
         # JCS {text, toolCalls [{name, args}], stopReason, refusal}
@@ -106,7 +139,8 @@ class LlmAnswer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         source |= {f"tool/{n}": call.args for n, call in enumerate(self.tool_calls)}
         at = dict.fromkeys(source, 0)
         pieces = []
-        for kind, length in self.chunks or (("text", len(self.text)),):
+        chunks = (("text", len(self.text)),) if self.chunks is None else self.chunks
+        for kind, length in chunks:
             start = at.get(kind, 0)
             pieces.append(Chunk(kind, source.get(kind, "")[start : start + length]))
             at[kind] = start + length
@@ -126,8 +160,10 @@ class LlmFailure(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         # JCS {class, status, text}
         return digest_of({"class": self.error_class, "status": self.status, "text": self.text})
 
-    def as_error(self) -> ProviderError:
+    def as_error(self) -> ProviderError | ModelUnavailableError:
         """The exception that the caller sees, now as in the recording."""
+        if self.error_class == UNAVAILABLE:
+            return ModelUnavailableError(self.text)
         return ProviderError(self.error_class, self.status, self.text)
 
 

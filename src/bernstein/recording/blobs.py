@@ -44,6 +44,6 @@ class BlobStore:
         return data
 
     def _path(self, digest: str) -> Path:
-        if len(digest) != 64 or digest.strip("0123456789abcdef"):
+        if type(digest) is not str or len(digest) != 64 or digest.strip("0123456789abcdef"):
             raise RecordingError(f"{digest!a} is not a digest")
         return self._folder / digest[:2] / digest

@@ -17,7 +17,7 @@ from bernstein.errors import ReplayMissError
 from bernstein.jsonl import append_line, open_append, utc_now
 from bernstein.recording.answer import LlmFailure, Outcome, to_stored
 from bernstein.recording.blobs import BlobStore
-from bernstein.recording.explain import explain_miss
+from bernstein.recording.explain import RERUN, explain_miss
 from bernstein.recording.key import LlmCall, replay_key
 from bernstein.recording.queue import AnswerQueue, Recording, load_recording
 from bernstein.recording.rows import CallRow, NewRow, RowWriter
@@ -40,6 +40,7 @@ class DeterministicStore:
         blobs: Path,
         strict: bool = True,
         was_cut: bool = False,
+        rerun: str = RERUN,
     ) -> None:
         """Open a store.
 
@@ -49,12 +50,14 @@ class DeterministicStore:
             misses_to: The ``misses.jsonl`` to append to, or None.
             blobs: The folder of large bodies.
             strict: Whether a miss raises (the default) or warns and returns None.
+            rerun: The command that records again; a miss advises it.
             was_cut: Whether the recorded run did not come to its end; a miss says so.
         Raises:
             RecordingError: ``replay_from`` is damaged.
         """
         self.is_strict = strict
         self._was_cut = was_cut
+        self._rerun = rerun
         self.blobs = BlobStore(blobs)
         self.recording = load_recording(replay_from) if replay_from else Recording([])
         self.is_replay = replay_from is not None
@@ -93,7 +96,8 @@ class DeterministicStore:
         """
         # Not by way of LlmCall: a hit needs nothing of it but the key.
         row = None
-        if "\0" not in model and "\0" not in provider and self.first_miss is None:
+        is_plain = "\0" not in model and "\0" not in provider and prompt.isascii()
+        if is_plain and not prompt.startswith("bernstein.") and self.first_miss is None:
             key = replay_key(model, prompt, provider, temperature, max_tokens)
             with self._lock:
                 row = self._queue.take(lane, key)
@@ -131,6 +135,7 @@ class DeterministicStore:
                 blobs=self.blobs,
                 source=self._source,
                 was_cut=self._was_cut,
+                rerun=self._rerun,
                 reason=self._miss_reason(recorded),
             ),
             lane,
@@ -212,6 +217,7 @@ class DeterministicStore:
                 ts=utc_now(),
             )
             append_line(self._fd, self._rows.line(row))
+            self._rows.written(row)
             self._done += 1
 
     def close(self) -> None:

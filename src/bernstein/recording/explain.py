@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import JsonObject, decode_strict
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 _MAX_TEXT = 200
 _REQUEST_PREFIX = "bernstein.request.v1\n"
 
-RE_RECORD = (
-    "  re-record: env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED=42 "
-    "bernstein run plan.yaml\n"
-    "  or let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1"
-)
+RERUN = "env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml"
 
 
 def explain_miss(
@@ -34,6 +31,7 @@ def explain_miss(
     blobs: BlobStore,
     source: str,
     was_cut: bool,
+    rerun: str,
     reason: str,
 ) -> ReplayMissError:
     """The error for a call without a recorded answer, with the nearest recorded call.
@@ -46,6 +44,7 @@ def explain_miss(
         rows: The recording, in file order.
         blobs: Where its large bodies lie.
         source: The id of the recording.
+        rerun: The command that records again.
         was_cut: Whether the recorded run did not come to its end.
         reason: never_recorded, exhausted, stale_key_scheme or no_recording.
     """
@@ -70,7 +69,8 @@ def explain_miss(
             f"  the recorded run did not come to its end: its recording stops after "
             f"{len(rows)} answers"
         )
-    lines.append(RE_RECORD)
+    lines.append(f"  re-record: {rerun}")
+    lines.append("  or let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1")
     return ReplayMissError(
         "\n".join(lines),
         key=call.key,
@@ -122,8 +122,9 @@ def find_nearest(
     diff: list[str] = []
     if prompt != wanted:
         fields = _differing_fields(prompt, wanted)
-        differs.append("prompt" + (f" ({', '.join(fields)})" if fields else ""))
-        diff = _diff(prompt, wanted)
+        inner = [name for name in fields if name != "prompt"]
+        differs.append("prompt" + (f" ({', '.join(inner)})" if inner else ""))
+        diff = _diff(shown_prompt(prompt), shown_prompt(wanted))
     return {
         "lane": row.lane,
         "seq": row.seq,
@@ -165,6 +166,17 @@ def _walk(left: object, right: object, path: str, found: list[str]) -> None:
             _walk(one, other, f"{path}[{index}]", found)
     elif left != right:
         found.append(path or "$")
+
+
+def shown_prompt(prompt: str) -> str:
+    """The text that a person wrote, of a request that holds little else."""
+    if prompt.startswith(_REQUEST_PREFIX):
+        with suppress(CanonicalError, UnicodeEncodeError):
+            value = decode_strict(prompt[len(_REQUEST_PREFIX) :].encode())
+            if isinstance(value, dict) and isinstance(value.get("prompt"), str):
+                text: str = value["prompt"]
+                return text
+    return prompt
 
 
 def _diff(old: str, new: str) -> list[str]:

@@ -6,18 +6,26 @@ and what an adapter adds by itself are in neither.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
-from bernstein.canonical import DigestRef, JsonObject, canonical_bytes, digest_of_bytes, utf8
+from bernstein.canonical import (
+    MAX_INT,
+    DigestRef,
+    JsonObject,
+    canonical_bytes,
+    digest_of_bytes,
+    join_surrogates,
+    utf8,
+)
 from bernstein.errors import UsageError
 
 KeyScheme: TypeAlias = Literal["page.v1", "request.v1"]
 KEY_SCHEMES = ("page.v1", "request.v1")
 
+MAX_TEMPERATURE = 100
 _REQUEST_PREFIX = "bernstein.request.v1\n"
 
 
@@ -46,15 +54,28 @@ class LlmCall:
     def __post_init__(self) -> None:
         if "\0" in self.model or "\0" in self.provider:
             raise UsageError("a model or provider name holds a NUL; it would blur the replay key")
-        if self.temperature is not None and not math.isfinite(self.temperature):
-            raise UsageError(f"temperature {self.temperature} is not a number a provider takes")
+        heat, bound = self.temperature, self.max_tokens
+        if heat is not None and not (type(heat) in (int, float) and 0 <= heat <= MAX_TEMPERATURE):
+            raise UsageError(f"temperature {heat!r}: expected a number from 0 to {MAX_TEMPERATURE}")
+        if bound is not None and not (type(bound) is int and 0 <= bound <= MAX_INT):
+            raise UsageError(f"max_tokens {bound!r}: expected a whole number")
+        # A high surrogate and a low one are one character, here as in what is written.
+        for name in ("model", "prompt", "provider"):
+            text = getattr(self, name)
+            if text is not None and not text.isascii():
+                object.__setattr__(self, name, join_surrogates(text))
         if self.prompt is None and "messages" not in self.more:
             raise UsageError("a call needs a prompt or messages")
 
     @property
     def key_scheme(self) -> KeyScheme:
-        """Which scheme the key is made by."""
-        return "request.v1" if self.more else "page.v1"
+        """Which scheme the key is made by.
+
+        A prompt that begins as the other scheme's does is keyed by that one, so that the two can
+        never meet.
+        """
+        is_page = not self.more and not (self.prompt or "").startswith(_REQUEST_PREFIX)
+        return "page.v1" if is_page else "request.v1"
 
     @property
     def is_streamed(self) -> bool:
@@ -64,7 +85,7 @@ class LlmCall:
     @cached_property
     def key_prompt(self) -> str:
         """The text that stands for the whole request in the key, and in the recording."""
-        if not self.more:
+        if self.key_scheme == "page.v1":
             assert self.prompt is not None
             return self.prompt
         # "bernstein.request.v1\n" + JCS of all that reaches the provider, absent members absent

@@ -156,7 +156,7 @@ class RowWriter:
         prompt = row.prompt
         assert isinstance(prompt, str)
         if len(prompt) > _MIN_SHARED_CHARS:
-            stored = self._splice(row.lane, row.seq, prompt)
+            stored = self._splice(row.lane, prompt)
             if stored is not prompt:
                 row = replace(row, prompt=stored)
         line = to_line(row)
@@ -171,10 +171,15 @@ class RowWriter:
             row = replace(row, outcome=stored_outcome)
         return to_line(row)
 
-    def _splice(self, lane: str, seq: int, prompt: str) -> str | JsonObject:
+    def written(self, row: NewRow) -> None:
+        """``row`` is on disk: a later prompt of its lane may be stored as what it adds to it."""
+        prompt = row.prompt
+        if isinstance(prompt, str) and len(prompt) > _MIN_SHARED_CHARS:
+            self._last[row.lane] = (row.seq, prompt)
+
+    def _splice(self, lane: str, prompt: str) -> str | JsonObject:
         """``prompt``, or what it adds to the lane's last one, where that is less than half."""
         base = self._last.get(lane)
-        self._last[lane] = (seq, prompt)
         if base is None:
             return prompt
         head, tail = shared_ends(base[1], prompt)

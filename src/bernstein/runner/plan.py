@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_PLAN_BYTES = 4 * 2**20
 MAX_NODES = 200_000
 MAX_AGENTS = 64
+MAX_COMMAND_BYTES = 64 * 1024
+# What no step may write: the history of the folder, and the evidence of its runs.
+PRIVATE_FOLDERS = (".git", ".sdd")
 Cli: TypeAlias = Literal["auto", "builtin", "claude", "codex", "gemini", "command"]
 CLIS = ("auto", "builtin", "claude", "codex", "gemini", "command")
 LEVELS = {"scope": ("small", "medium", "large"), "complexity": ("low", "medium", "high")}
@@ -385,6 +388,10 @@ def _files(m: dict[str, _Node]) -> tuple[str, ...]:
         parts = path.rstrip("/").split("/")
         if path.startswith("/") or not parts[0] or any(p in {"..", "."} for p in parts):
             node.fail(f"{node.what}: expected a path inside the workspace; got {path!r}")
+        if any(p.lower() in PRIVATE_FOLDERS for p in parts):
+            node.fail(f"{node.what}: {path!r} lies in a folder that is not a step's to write in")
+        if len(path.encode()) > 1024 or any(len(p.encode()) > 255 for p in parts):
+            node.fail(f"{node.what}: a path has at most 1024 bytes, and 255 between two slashes")
         if path not in files:
             files.append(path)
     return tuple(files)
@@ -532,6 +539,8 @@ def _signal(node: _Node) -> Signal:
     for name in _SIGNAL_KEYS[kind]:
         if name not in m:
             node.fail(f"a signal of type {kind} needs a {name!r}")
+    if "command" in m and len(m["command"].text().encode()) > MAX_COMMAND_BYTES:
+        m["command"].fail(f"command: at most {MAX_COMMAND_BYTES} bytes; put it into a script")
     for name, member in m.items():
         if name != "type" and name not in _SIGNAL_KEYS[kind]:
             member.fail(

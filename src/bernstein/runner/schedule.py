@@ -135,16 +135,18 @@ class Schedule:
                 self._close_failed(state, out)
         return self._settle(out)
 
-    def cancel(self) -> list[Transition]:
-        """End everything that runs."""
+    def cancel(self, missed: str | None = None) -> list[Transition]:
+        """End everything that runs; ``missed`` is the step whose replay missed, if one did."""
         out: list[Transition] = []
         for unit in self.running.values():
             if unit.task is not None:
                 out.append(Decided("cancel", unit.unit_id, unit.attempt, closes="cancelled"))
         for state in self._steps.values():
             if state.status == "running":
-                state.status, state.error = "error", "cancelled"
-                out.append(Decided("cancel", state.step.step_id, state.attempt, closes="cancelled"))
+                is_missed = state.step.step_id == missed
+                code: ErrorCode = "replay_miss" if is_missed else "cancelled"
+                state.status, state.error = "error", code
+                out.append(Decided("cancel", state.step.step_id, state.attempt, closes=code))
         self.running.clear()
         self._queue.clear()
         return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -47,8 +48,9 @@ from bernstein.runner.decompose import (
     parse_tasks,
 )
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
-from bernstein.runner.signals import command_succeeds, file_signal_holds
+from bernstein.runner.signals import file_signal_problem, run_command
 from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
+from bernstein.settings import wants_tracebacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +94,7 @@ class RunReport:
         coverage, comparison: Of a replay.
         miss: The miss that ended a strict replay.
         seal_problem: What kept the run from being sealed.
+        has_other_plan: The plan of a replay is not the recorded one.
         has_other_tree: The folder of a replay is not as it was when the run was recorded.
     """
 
@@ -113,6 +116,7 @@ class RunReport:
     comparison: Comparison | None
     miss: ReplayMissError | None
     has_other_tree: bool
+    has_other_plan: bool
     seal_problem: str | None
 
 
@@ -149,6 +153,7 @@ class PlanRun:
         self._failures: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BernsteinError | None = None
+        self._missed: str | None = None
         self._caught_signal: int | None = None
         self._task_files: dict[str, tuple[str, ...]] = {}
 
@@ -162,7 +167,9 @@ class PlanRun:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
-        self._run.score.on_cancel = lambda: self._on_signal(signal.SIGINT)
+        source = self._run.source
+        recorded = source.read_info().get("signal") if source is not None else None
+        self._run.score.on_cancel = lambda: self._on_signal(recorded or signal.SIGINT)
         try:
             self._begin()
             while self._tasks:
@@ -205,7 +212,7 @@ class PlanRun:
     def _end(self) -> RunReport:
         run, status, reason = self._run, self._final_status(), self._final_reason()
         if status != "completed":
-            self._apply(self._schedule.cancel())
+            self._apply(self._schedule.cancel(self._missed))
         output = digest_of(self._artifacts) if self._artifacts else None
         run.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
         run.close(status)
@@ -234,12 +241,19 @@ class PlanRun:
             comparison=comparison,
             miss=run.store.first_miss,
             has_other_tree=self._has_other_tree(),
+            has_other_plan=self._has_other_plan(),
             seal_problem=run.seal_problem,
         )
 
     def _has_other_tree(self) -> bool:
         recorded = self._run.source.read_info().get("tree") if self._run.source else None
         return recorded is not None and recorded != self._workspace.tree_digest
+
+    def _has_other_plan(self) -> bool:
+        recorded = self._run.source.read_info().get("plan") if self._run.source else None
+        if recorded is None or "value" not in recorded:
+            return False
+        return digest_of(recorded["value"]) != digest_of(self._plan.to_json())
 
     def _final_status(self) -> event.RunStatus:
         if self._caught_signal is not None:
@@ -315,7 +329,9 @@ class PlanRun:
         self._run.score.enter()
         # What the task is told is fixed here, in the row's turn, not when its request is made.
         brief = self._brief(unit, unit.task) if unit.task is not None else None
-        task = asyncio.get_running_loop().create_task(self._work(unit, brief))
+        task = asyncio.get_running_loop().create_task(
+            self._work(unit, brief), name=unit.step.step_id
+        )
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
 
@@ -324,21 +340,28 @@ class PlanRun:
         self._run.score.leave()
         error = None if task.cancelled() else task.exception()
         if error is not None:
+            if self._error is None and isinstance(error, ReplayMissError):
+                self._missed = task.get_name()
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
         """End the run early: a miss, a model that cannot be asked, or a fault of ours."""
         if not isinstance(error, BernsteinError):
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a unit of work failed in a way nobody planned", "exception": error}
+            if wants_tracebacks():
+                traceback.print_exception(error)
+            error = BernsteinError(
+                f"a fault of bernstein: {type(error).__name__}: {error}\n"
+                "  see where with BERNSTEIN_DEBUG=1, and report it"
             )
-            error = BernsteinError(f"{type(error).__name__}: {error}")
+        if not isinstance(error, ReplayMissError):
+            self._failures.append(str(error))
         self._error = self._error or error
         for task in self._tasks:
             task.cancel()
 
     def _on_signal(self, number: int) -> None:
         self._caught_signal = number
+        self._run.describe({"signal": int(number)})
         for task in self._tasks:
             task.cancel()
 
@@ -435,7 +458,10 @@ class PlanRun:
         answer = await aask(call, scope, _CALL_RETRIES)
         tasks = parse_tasks(answer.text, step, bound)
         if tasks is None:
-            raise BadAnswerError("the model gave no tasks for this step")
+            raise BadAnswerError(
+                'the model gave no tasks for this step; expected {"tasks":[{"id":"t1",…}]}, got '
+                + repr(answer.text[:80])
+            )
         return tasks
 
     def _brief(self, unit: Unit, task: Task) -> TaskBrief:
@@ -470,22 +496,30 @@ class PlanRun:
         """Look at each completion signal; a line for each that does not hold."""
         broken = []
         for index, signal_ in enumerate(unit.step.signals):
+            result = None
             if signal_.runs_command:
-                holds, why = await command_succeeds(
+                result = await run_command(
                     signal_.command, self._workspace.path, self._run, scope.lane
                 )
-                await self._turn(unit.unit_id)
+            # A look at a file waits for its turn: other steps may write the same file.
+            await self._turn(unit.unit_id)
+            if result is None:
+                why = file_signal_problem(signal_, self._workspace.path)
             else:
-                # In its turn: other steps may write the same file.
-                await self._turn(unit.unit_id)
-                holds, why = file_signal_holds(signal_, self._workspace.path)
+                why = result.problem(signal_.command)
             with self._run.rows():
                 self._run.append(
                     event.SIGNAL_CHECKED,
-                    event.signal_checked(unit.step.step_id, index, signal_.type, holds=holds),
+                    event.signal_checked(
+                        unit.step.step_id,
+                        index,
+                        signal_.type,
+                        holds=not why,
+                        result=None if result is None else result.digest(),
+                    ),
                     unit.unit_id,
                 )
-            if not holds:
+            if why:
                 broken.append(why)
         return broken
 

@@ -125,12 +125,24 @@ def diff_lines(run: RunDir, changes: list[Change]) -> Iterator[str]:
         )
 
 
-def apply_changes(run: RunDir, changes: list[Change]) -> None:
-    """Bring the changes over into the folder that the run began with.
+def pending_changes(run: RunDir) -> list[Change]:
+    """Those changes of a run that are not in the folder yet.
 
     Raises:
-        WorkspaceError: A file changed in the folder since; nothing is brought over.
+        WorkspaceError: A file changed in the folder since, so they cannot be brought over.
     """
+    changes = find_changes(run)
+    _refuse_moved(run, changes)
+    info = _read_base(run)
+    folder, workspace = Path(info["folder"]), Path(info["path"])
+    return [
+        change
+        for change in changes
+        if _file_digest(folder / change.path) != _file_digest(workspace / change.path)
+    ]
+
+
+def _refuse_moved(run: RunDir, changes: list[Change]) -> None:
     info = _read_base(run)
     base: dict[str, str] = info["files"]
     folder, workspace = Path(info["folder"]), Path(info["path"])
@@ -138,7 +150,8 @@ def apply_changes(run: RunDir, changes: list[Change]) -> None:
     moved = [
         change.path
         for change in changes
-        if _file_digest(targets[change.path])
+        if _in_the_way(targets[change.path])
+        or _file_digest(targets[change.path])
         not in (base.get(change.path), _file_digest(workspace / change.path))
     ]
     if moved:
@@ -146,6 +159,18 @@ def apply_changes(run: RunDir, changes: list[Change]) -> None:
             f"changed in {folder} since the run began: {', '.join(moved[:5])}\n"
             "  nothing was brought over: commit or move those files, then apply again"
         )
+
+
+def apply_changes(run: RunDir, changes: list[Change]) -> None:
+    """Bring the changes over into the folder that the run began with.
+
+    Raises:
+        WorkspaceError: A file changed in the folder since; nothing is brought over.
+    """
+    _refuse_moved(run, changes)
+    info = _read_base(run)
+    folder, workspace = Path(info["folder"]), Path(info["path"])
+    targets = {change.path: inside(folder, change.path) for change in changes}
     for change in changes:
         target, source = targets[change.path], workspace / change.path
         if change.kind == "removed":
@@ -157,6 +182,11 @@ def apply_changes(run: RunDir, changes: list[Change]) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+
+
+def _in_the_way(target: Path) -> bool:
+    """Whether what stands at ``target`` is neither a file nor a link, so cannot be replaced."""
+    return target.exists() and not target.is_symlink() and not target.is_file()
 
 
 def _read_base(run: RunDir) -> JsonObject:

@@ -8,6 +8,7 @@ and its reasoning.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -57,6 +58,10 @@ _USAGE_MEMBERS = frozenset(
 )
 
 
+# What reading a payload of another shape raises.
+_MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, OSError)
+
+
 @dataclass(slots=True)
 class ChainedAnswer:
     """What a journal says of one answer.
@@ -97,12 +102,23 @@ def read_chained_calls(journal: Path) -> ChainedCalls:
             found.answers.append(
                 ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun))
             )
-        elif entry.event == MODEL_USAGE and found.answers[-1].index == entry.index - 1:
+        elif (
+            entry.event == MODEL_USAGE
+            and found.answers
+            and found.answers[-1].index == entry.index - 1
+        ):
             payload = payload_of(entry)
             found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
         elif entry.event == RUN_FINISHED:
             found.is_finished = True
     return found
+
+
+def unanswered_calls(journal: Path, recording: Recording) -> Counter[tuple[str, str]]:
+    """Lane and prompt digest of the calls that began and have no recorded outcome."""
+    known = {row.seq for row in recording.rows}
+    begun = read_chained_calls(journal).begun
+    return Counter(call for seq, call in enumerate(begun) if seq not in known)
 
 
 def recorded_answers(recording: Recording, blobs: BlobStore) -> Iterator[Answered]:
@@ -274,14 +290,14 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> _Finding | 
                 if said != found.get(name):
                     note = f"{name}.jsonl is not as it was sealed"
                     return _Finding("mismatch", "recording", note=note)
-        if not run.read_info().get("records", False):
-            return None
+        if not run.llm_calls.exists():
+            return None  # a strict replay records nothing; what a seal says is checked above
         for line in read_lines(run.llm_calls):
             if line.is_whole:
                 decode_canonical(line.data)
         recording = load_recording(run.llm_calls)
         problem = _first_difference(recording, read_chained_calls(run.journal), blobs)
-    except (RecordingError, CanonicalError, FileNotFoundError, KeyError, TypeError) as error:
+    except (RecordingError, CanonicalError, *_MALFORMED) as error:
         note = str(error).split("\n", 1)[0]
         return _Finding("mismatch", "recording", note=note)
     if problem is None:
@@ -310,7 +326,10 @@ def _first_difference(
     for number, (row, prompt) in enumerate(read_prompts(recording.rows, blobs)):
         if number == len(chained.answers):
             # A run that was cut between the two writes has one answer more than its chain.
-            return None if not chained.is_finished else _Difference(None, row.key, None)
+            is_last = number == len(recording.rows) - 1 and not chained.is_finished
+            if is_last and _began_there(row, prompt, chained) and row.key_of(prompt) == row.key:
+                return None
+            return _Difference(None, row.key, None)
         said = chained.answers[number]
         outcome = row.read_outcome(blobs)
         answer = Answered(row.lane, row.key, outcome.digest().digest)

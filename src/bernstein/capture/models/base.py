@@ -56,7 +56,7 @@ def parse_model_name(text: str) -> ModelName:
         if text in PROVIDERS:
             provider, model = text, _default_of(text)
         else:
-            provider, model = _guess_provider(text), text
+            provider, model = _provider_of(text), text
     if provider not in PROVIDERS:
         raise ModelUnavailableError(
             f"there is no provider {provider!r}; expected one of {', '.join(PROVIDERS)}\n"
@@ -72,16 +72,29 @@ def _default_of(provider: str) -> str:
     return LOCAL_MODEL if provider == "local" else DEFAULT_MODELS.get(provider, "")
 
 
-def _guess_provider(model: str) -> str:
-    starts = {
-        "claude": "anthropic",
-        "gemini": "google",
-        "smollm": "local",
-        "opus": "anthropic",
-        "sonnet": "anthropic",
-        "haiku": "anthropic",
-    }
-    return next((name for start, name in starts.items() if model.startswith(start)), "openai")
+# How the names of well-known models begin.
+_FAMILIES = {
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "opus": "anthropic",
+    "sonnet": "anthropic",
+    "haiku": "anthropic",
+    "gemini": "google",
+    "smollm": "local",
+}
+
+
+def _provider_of(model: str) -> str:
+    for start, provider in _FAMILIES.items():
+        if model.startswith(start):
+            return provider
+    raise ModelUnavailableError(
+        f"nobody knows whose model {model!r} is\n  name it as provider:name, for example "
+        f"openai:{model}; the providers are {', '.join(PROVIDERS)}"
+    )
 
 
 def default_model(settings: Settings) -> ModelName:

