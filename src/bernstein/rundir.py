@@ -72,6 +72,7 @@ class RunDir:
         self.seal = path / "seal.json"
         self.divergence_report = path / "divergence_report.json"
         self.lock = path / "run.lock"
+        self.keep = path / "keep"
         self.workspace = path / "workspace"
         self.workspace_base = path / "workspace-base.json"
 

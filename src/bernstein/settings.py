@@ -30,6 +30,7 @@ KNOWN_VARIABLES = (
     "BERNSTEIN_KEYS_DIR",
     "BERNSTEIN_RECORD",
     "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS",
+    "BERNSTEIN_REPLAY_RETENTION",
     "BERNSTEIN_REPLAY_RUN_ID",
     "BERNSTEIN_SDD_DIR",
     "BERNSTEIN_TEST_DATA",
@@ -48,6 +49,7 @@ class Settings:
         sdd_dir: ``BERNSTEIN_SDD_DIR``: the project's folder, instead of looking for ``.sdd``.
         keys_dir: ``BERNSTEIN_KEYS_DIR``: this user's private keys and pins; default
             ``$XDG_DATA_HOME/bernstein/keys``.
+        retention: ``BERNSTEIN_REPLAY_RETENTION=N``: how many finished runs stay; None: all.
         configured_providers: Providers with a key in the environment, in order of preference.
     """
 
@@ -56,6 +58,7 @@ class Settings:
     allow_live_miss: bool = False
     record: bool = True
     sdd_dir: Path | None = None
+    retention: int | None = None
     configured_providers: tuple[str, ...] = field(default=())
     keys_dir: Path = field(default_factory=lambda: Path.home() / ".local/share/bernstein/keys")
 
@@ -74,6 +77,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         allow_live_miss=_switch(env, "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS", default=False),
         record=_switch(env, "BERNSTEIN_RECORD", default=True),
         sdd_dir=Path(sdd_dir) if sdd_dir else None,
+        retention=_retention(env.get("BERNSTEIN_REPLAY_RETENTION")),
         configured_providers=tuple(
             name for name, keys in PROVIDER_KEYS.items() if any(env.get(key) for key in keys)
         ),
@@ -94,6 +98,17 @@ def child_environment(*hidden: str) -> dict[str, str]:
 def wants_tracebacks() -> bool:
     """``BERNSTEIN_DEBUG``: whether a fault of ours is shown with its traceback."""
     return bool(os.environ.get("BERNSTEIN_DEBUG"))
+
+
+def _retention(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise SettingsError(
+            f"BERNSTEIN_REPLAY_RETENTION is {text!r}; expected how many runs to keep, from 1\n"
+            "  unset it to keep all: unset BERNSTEIN_REPLAY_RETENTION"
+        )
+    return int(text)
 
 
 def _replay_run_id(env: Mapping[str, str]) -> str | None:

@@ -49,6 +49,7 @@ from bernstein.seal.evidence import (
     unanswered_calls,
     verify_run,
 )
+from bernstein.seal.retention import choose_pruned, prune
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
@@ -85,6 +86,7 @@ class OpenRun:
         """
         self.sdd = sdd
         self.pid = os.getpid()
+        self._retention = settings.retention
         self.is_closed = False
         # How to end each call that is under way, by its seq.
         self.open_calls: dict[int, Callable[[], None]] = {}
@@ -275,6 +277,8 @@ class OpenRun:
         self._close_files(status)
         try:
             seal_run(self.dir, self.sdd, self._keys, status)
+            if self._retention is not None:
+                prune(self.sdd, choose_pruned(self.sdd, self._retention), self._keys)
         except (BernsteinError, OSError) as error:
             # Not silently: whoever ran it is told, and the exit code is not 0.
             self.seal_problem = str(error)

@@ -1,0 +1,77 @@
+"""Which finished runs stay on disk, and what goes with one that does not.
+
+Rule: a run that runs, the source of a replay that runs, a pinned run, a symlink and whatever is not
+a run's folder are never touched. A pruned run reads as pruned in the spine, not as broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bernstein.errors import RecordingError
+from bernstein.recording.queue import load_recording
+from bernstein.seal.spine import Spine, read_spine
+
+if TYPE_CHECKING:
+    from bernstein.rundir import RunDir, SddDir
+    from bernstein.seal.signing import KeyStore
+
+
+def choose_pruned(sdd: SddDir, keep: int) -> list[RunDir]:
+    """The runs that go so that ``keep`` finished ones stay: replays first, then the oldest."""
+    runs = sdd.list_runs()
+    running = [run for run in runs if run.is_running()]
+    names = {run.run_id for run in running}
+    protected = names | {_source_of(run) for run in running}
+    finished = [run for run in runs if run.run_id not in names]
+    may_go = [run for run in finished if run.run_id not in protected and not run.keep.exists()]
+    # A list is oldest first, and sorting keeps that order within replays and recordings.
+    may_go.sort(key=lambda run: _source_of(run) is None)
+    return may_go[: max(len(finished) - keep, 0)]
+
+
+def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
+    """Remove runs, and the large bodies that no other run holds.
+
+    Raises:
+        KeyUnavailableError: There is no key to sign the spine's entry with.
+        OSError: The disk refuses.
+    """
+    if not runs:
+        return
+    sealed = read_spine(sdd.spine, keys)
+    key = keys.signing_key()
+    gone: set[str] = set()
+    for run in runs:
+        gone |= _bodies(run)
+        seal = sealed.sealed(run.run_id)
+        if seal is not None:
+            Spine(sdd.spine).append("pruned", run.run_id, seal, key)
+        shutil.rmtree(run.path)
+    if gone:
+        for run in sdd.list_runs():
+            gone -= _bodies(run)
+        for digest in gone:
+            (sdd.blobs / digest[:2] / digest).unlink(missing_ok=True)
+
+
+def _source_of(run: RunDir) -> str | None:
+    with contextlib.suppress(RecordingError):
+        source = run.read_info().get("source_run")
+        return source if isinstance(source, str) else None
+    return None
+
+
+def _bodies(run: RunDir) -> set[str]:
+    """Digests of the large bodies that a run's calls hold."""
+    found: set[str] = set()
+    with contextlib.suppress(RecordingError, OSError):
+        for row in load_recording(run.llm_calls).rows:
+            for raw in (row.prompt, row.outcome):
+                if bytes(raw).startswith(b'{"byteLength":'):
+                    found.add(msgspec.json.decode(raw)["digest"])
+    return found
