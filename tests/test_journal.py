@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,89 @@ def test_a_full_disk_leaves_the_whole_row_or_none(tmp_path: Path) -> None:
             assert opened.path.read_bytes() == before
         opened.append("a", {"text": "x" * 300})
     assert verify_journal(opened.path).rows == 3
+
+
+def test_durable_rows_are_on_disk_when_append_returns_and_share_fsyncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def slow(fd: int) -> None:
+        size = os.fstat(fd).st_size
+        time.sleep(0.005)
+        fsync(fd)
+        synced.append(size)
+
+    monkeypatch.setattr("bernstein.chain.sync.os.fsync", slow)
+    with EventJournal("run", tmp_path, durable=True) as opened:
+
+        def work(n: int) -> None:
+            for i in range(20):
+                opened.append("a", {"n": n, "i": i})
+                mine = f'"payload":{{"i":{i},"n":{n}}}'.encode()
+                assert mine in opened.path.read_bytes()[: synced[-1]]
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        count = len(synced)
+    assert verify_journal(opened.path).rows == 320
+    assert count <= 320 / 4
+
+
+@pytest.mark.parametrize(
+    "event", ["tool.proposed", "tool.approved", "tool.denied", "provider_state_mutation"]
+)
+def test_what_something_irreversible_follows_is_always_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("bernstein.chain.sync.os.fsync", synced.append)
+    monkeypatch.setattr("bernstein.chain.sync.FLUSH_S", 60)
+    with journal(tmp_path) as opened:
+        opened.append("step.started", {})
+        assert synced == []
+        opened.append(event, {})
+        assert len(synced) == 1
+
+
+def test_buffered_rows_are_on_disk_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = threading.Event()
+    monkeypatch.setattr("bernstein.chain.sync.os.fsync", lambda _: synced.set())
+    with journal(tmp_path, 1):
+        assert synced.wait(10)
+
+
+def test_after_a_failing_fsync_no_row_is_acknowledged_and_none_is_there_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = EventJournal("run", tmp_path, durable=True)
+    opened.append("a", {"n": 0})
+    fsync = os.fsync
+
+    def failing(fd: int) -> None:
+        monkeypatch.setattr("bernstein.chain.sync.os.fsync", fsync)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("bernstein.chain.sync.os.fsync", failing)
+    with pytest.raises(OSError, match="could not be put on disk"):
+        opened.append("a", {"n": 1})
+    with pytest.raises(OSError, match="could not be put on disk"):
+        opened.append("a", {"n": 2})
+    with pytest.raises(OSError, match="could not be put on disk"):
+        opened.close()
+    with EventJournal("run", tmp_path) as again:
+        again.append("a", {"n": 3})
+    assert verify_journal(opened.path).verdict == "prefix"
+    # The row whose fsync failed is there once; the one behind it was not taken.
+    assert [json.loads(bytes(row.payload))["n"] for row in load_replay_events(opened.path)] == [
+        0,
+        1,
+        3,
+    ]
 
 
 def test_rows_survive_kill_9(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes
 from bernstein.chain.read import parse_row
+from bernstein.chain.sync import DiskSync
 from bernstein.errors import JournalError, UsageError
 from bernstein.events.entry import (
     EVENT,
@@ -27,6 +28,7 @@ from bernstein.events.entry import (
     payload_hash,
     to_line,
 )
+from bernstein.events.trajectory import DURABLE_EVENTS
 from bernstein.jsonl import (
     append_line,
     last_line,
@@ -45,10 +47,12 @@ class EventJournal:
     """The only writer of a run's journal; threads and processes may append to one run.
 
     When ``append`` returns, the row has been handed to the kernel by one write, so it survives
-    the end of the process; ``close`` puts it on disk.
+    the end of the process, and is put on disk within 50 ms. With ``durable``, and for rows that
+    something irreversible follows (tool starts, approvals, mutations of the model's context) it
+    is on disk by then; threads that wait share one fsync.
     """
 
-    def __init__(self, run_id: str, sdd_dir: Path | str) -> None:
+    def __init__(self, run_id: str, sdd_dir: Path | str, *, durable: bool = False) -> None:
         """Open the journal of ``run_id`` below ``sdd_dir``, made where there is none.
 
         A torn last line is set aside to ``journal.torn-<n>`` beside the journal.
@@ -63,8 +67,10 @@ class EventJournal:
         self._seal = run.seal
         self._thread_lock = threading.Lock()
         self._opened_s = time.monotonic()
+        self._durable = durable
         self._pid = os.getpid()
         self._fd = open_append(self.path)
+        self._sync = DiskSync(self._fd)
         with self._thread_lock, locked(self._fd):
             self.torn_path = set_torn_line_aside(self._fd, self.path)
 
@@ -79,7 +85,8 @@ class EventJournal:
             CanonicalError: The payload has no canonical spelling.
             JournalError: The run is sealed, the file does not end in a row, or the row is over
                 64 MiB.
-            OSError: The disk refuses; the journal is as before.
+            OSError: The disk refuses. Where the write did, the journal is as before; where an
+                fsync did, the row is there once, and no further row is taken.
         """
         if not EVENT.fullmatch(event):
             raise UsageError(f"event {event!r} does not match {EVENT.pattern}")
@@ -94,6 +101,7 @@ class EventJournal:
         with self._thread_lock, locked(self._fd):
             if self._seal.exists():
                 raise JournalError(f"run {self.run_id} is sealed: nothing can be appended to it")
+            self._sync.check()
             prev_hash, index = self._tail()
             entry = JournalEntry(
                 index=index,
@@ -107,6 +115,11 @@ class EventJournal:
                 elapsed_s=time.monotonic() - self._opened_s,
             )
             append_line(self._fd, to_line(entry) + b"\n")
+            number = self._sync.row_written()
+        if self._durable or event in DURABLE_EVENTS:
+            self._sync.wait(number)
+        else:
+            self._sync.flush_soon()
         return entry
 
     def head(self) -> str:
@@ -118,14 +131,17 @@ class EventJournal:
         """Open the file anew in a forked child: an inherited descriptor's lock excludes nobody."""
         self._thread_lock = threading.Lock()
         self._fd = open_append(self.path)
+        self._sync = DiskSync(self._fd)
         self._pid = os.getpid()
 
     def close(self) -> None:
         """Put everything on disk and close the file; a second call does nothing."""
         if self._fd >= 0:
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            try:
+                self._sync.close()
+            finally:
+                os.close(fd)
 
     def _tail(self) -> tuple[str, int]:
         """The hash to chain to and the next index, from the file's last row."""

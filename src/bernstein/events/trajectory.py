@@ -38,6 +38,10 @@ MODEL_USAGE = "model.usage"
 TOOL_PROPOSED = "tool.proposed"
 TOOL_RESULT = "tool.result"
 PROVIDER_STATE_MUTATION = "provider_state_mutation"
+TOOL_APPROVED = "tool.approved"
+TOOL_DENIED = "tool.denied"
+# Rows that are on disk before execution goes on: what follows them cannot be taken back.
+DURABLE_EVENTS = frozenset({TOOL_PROPOSED, TOOL_APPROVED, TOOL_DENIED, PROVIDER_STATE_MUTATION})
 CHECKPOINT = "checkpoint"
 ARTIFACT_WRITTEN = "artifact.written"
 SIGNAL_CHECKED = "signal.checked"

@@ -1,0 +1,122 @@
+"""Puts written rows on disk: at once and shared by all who wait, or within 50 ms by itself.
+
+Rule: once an fsync has failed nobody is told that a row is on disk, now or later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+FLUSH_S = 0.05
+
+
+class DiskSync:
+    """The fsyncs of one open file; safe for threads."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._state = threading.Condition()
+        self._written = 0
+        self._synced = 0
+        self._is_syncing = False
+        self._failure: OSError | None = None
+        self._flusher: threading.Thread | None = None
+        self._is_closed = False
+        self._closing = threading.Event()
+
+    def check(self) -> None:
+        """Refuse to go on after an fsync that failed.
+
+        Raises:
+            OSError: One did.
+        """
+        with self._state:
+            self._raise_failure()
+
+    def row_written(self) -> int:
+        """Count a row that was handed to the kernel; its number is what to wait for."""
+        with self._state:
+            self._written += 1
+            return self._written
+
+    def flush_soon(self) -> None:
+        """See to it that what is written is on disk within 50 ms."""
+        with self._state:
+            if self._flusher is None and not self._is_closed:
+                self._flusher = threading.Thread(
+                    target=self._flush, name="bernstein-fsync", daemon=True
+                )
+                self._flusher.start()
+            self._state.notify_all()
+
+    def wait(self, number: int) -> None:
+        """Return once row ``number`` is on disk; those who wait together share one fsync.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        while True:
+            with self._state:
+                while self._is_syncing and self._synced < number:
+                    self._state.wait()
+                self._raise_failure()
+                if self._synced >= number:
+                    return
+                self._is_syncing = True
+                upto = self._written
+            self._sync(upto)
+
+    def close(self) -> None:
+        """Put everything on disk and stop the flusher.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        self._closing.set()
+        with self._state:
+            self._is_closed = True
+            written = self._written
+            self._state.notify_all()
+        self.wait(written)
+        if self._flusher is not None:
+            self._flusher.join()
+
+    def _sync(self, upto: int) -> None:
+        failure: OSError | None = None
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            failure = error
+        with self._state:
+            self._is_syncing = False
+            if failure is None:
+                self._synced = max(self._synced, upto)
+            else:
+                # The kernel may have dropped the pages: a later fsync that works proves nothing.
+                self._failure = failure
+            self._state.notify_all()
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise OSError(
+                self._failure.errno,
+                f"the journal could not be put on disk ({self._failure.strerror}); open it again "
+                "once the disk is well",
+            )
+
+    def _flush(self) -> None:
+        while True:
+            with self._state:
+                while self._written == self._synced and not self._is_closed:
+                    self._state.wait()
+                if self._is_closed or self._failure is not None:
+                    return
+            self._closing.wait(FLUSH_S / 2)
+            with self._state:
+                number = self._written
+            try:
+                self.wait(number)
+            except OSError:
+                return  # kept, and raised at the next row
