@@ -50,6 +50,17 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def from_hex(text: str) -> bytes:
+    """The bytes that lower-case hex spells.
+
+    Raises:
+        ValueError: Any other spelling.
+    """
+    if text.strip("0123456789abcdef"):
+        raise ValueError(f"{text[:80]!a} is not lower-case hex")
+    return bytes.fromhex(text)
+
+
 def utf8(text: str) -> bytes:
     """``text`` in UTF-8; a lone surrogate keeps its own three bytes, so that no two texts meet."""
     return text.encode("utf-8", "surrogatepass")

@@ -15,6 +15,7 @@
     ├── ReplayMissError          the replay left its recording: the run must stop
     ├── RecordingError           a recording that does not match its journal: not served
     ├── SealError                a run that cannot be sealed
+    ├── BundleError              a bundle that cannot be made or taken
     ├── ProofError               a proof, checkpoint or spine that does not hold
     └── JournalError             a journal that cannot be appended to
 
@@ -147,6 +148,14 @@ class ReplayMissError(BernsteinError, RuntimeError):
 
 class RecordingError(BernsteinError):
     """A recording that does not match its journal, or cannot be read: it is not served."""
+
+
+class ForgottenBodyError(RecordingError):
+    """A body that a recording refers to and that is not there: destroyed, or not taken along."""
+
+
+class BundleError(BernsteinError):
+    """A bundle that cannot be made, or that is not taken."""
 
 
 class SealError(BernsteinError):

@@ -129,6 +129,7 @@ class SddDir:
         self.runs = path / "runs"
         self.blobs = path / "blobs" / "sha256"
         self.spine = path / "lineage" / "spine.jsonl"
+        self.audit = path / "audit" / "audit.jsonl"
         self.keys = path / "keys"
 
     def run(self, run_id: str) -> RunDir:

@@ -44,6 +44,7 @@ from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.evidence import (
+    forgotten_bodies,
     read_chained_calls,
     recorded_answers,
     unanswered_calls,
@@ -338,6 +339,11 @@ def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) ->
         raise RecordingError(
             f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
+        )
+    if forgotten := forgotten_bodies(source, sdd):
+        raise RecordingError(
+            f"run {source.run_id} cannot be replayed: {forgotten} of its bodies are forgotten or "
+            f"not here\n  record one: {rerun}"
         )
     return source
 

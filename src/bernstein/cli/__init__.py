@@ -15,6 +15,10 @@ COMMANDS = {
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
     "verify": ("verify", "Check the evidence of many runs, or their decisions."),
+    "export": ("bundle", "Write a run with its proof into one file."),
+    "import": ("bundle", "Take a run from such a file, once all of it holds."),
+    "forget": ("forget", "Destroy a run's prompts and answers; its proof stays."),
+    "audit": ("audit", "Check the audit chain, or make it a new key."),
     "lineage": ("lineage", "The spine: what was sealed, and where a file came from."),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import DigestRef, digest_of_bytes, sha256_hex
-from bernstein.errors import RecordingError
+from bernstein.errors import ForgottenBodyError, RecordingError
 from bernstein.rundir import make_private, write_file
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ class BlobStore:
         """The bytes with this digest, checked.
 
         Raises:
-            RecordingError: They are not there, or are others.
+            ForgottenBodyError: They are not there.
+            RecordingError: They are others.
         """
         try:
             data = self._path(digest).read_bytes()
         except FileNotFoundError as error:
-            raise RecordingError(f"the body {digest} is not in {self._folder}") from error
+            raise ForgottenBodyError(f"the body {digest} is not in {self._folder}") from error
         if sha256_hex(data) != digest:
             raise RecordingError(f"the body {digest} in {self._folder} has been changed")
         return data

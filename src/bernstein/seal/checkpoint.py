@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bernstein.canonical import from_hex
 from bernstein.errors import ProofError
 from bernstein.seal import merkle
 from bernstein.seal.signing import is_signed_by
@@ -125,8 +126,8 @@ def check_proof(proof: InclusionProof, entry: SpineEntry) -> Checkpoint:
     """
     checkpoint = parse_checkpoint(proof.checkpoint)
     try:
-        public = bytes.fromhex(proof.public_key)
-        path = [bytes.fromhex(part) for part in proof.inclusion]
+        public = from_hex(proof.public_key)
+        path = [from_hex(part) for part in proof.inclusion]
     except ValueError as error:
         raise ProofError("the proof holds what is not hex") from error
     if sha256(public).hexdigest() != checkpoint.key_id or not checkpoint.is_signed_by(public):

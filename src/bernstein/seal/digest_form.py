@@ -6,6 +6,7 @@ verifiable.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from bernstein.canonical import (
     digest_of_bytes,
     utf8,
 )
-from bernstein.errors import CanonicalError
+from bernstein.errors import CanonicalError, ForgottenBodyError
 from bernstein.jsonl import read_lines
 from bernstein.recording.rows import PromptReader, parse_call_row
 
@@ -36,6 +37,18 @@ def recording_digests(run: RunDir, blobs: BlobStore) -> dict[str, JsonObject]:
         CanonicalError: A line is torn, or not in canonical spelling.
         RecordingError: A row of calls cannot be read.
     """
+    digests: dict[str, JsonObject] = {}
+    for name, lines in digest_forms(run, blobs).items():
+        hashed, rows = sha256(), 0
+        for line in lines:
+            hashed.update(line)
+            rows += 1
+        digests[name] = {"rows": rows, "digest_form_sha256": hashed.hexdigest()}
+    return digests
+
+
+def digest_forms(run: RunDir, blobs: BlobStore) -> dict[str, Iterator[bytes]]:
+    """The rows of each recording file that a run has, in digest form, each with its LF."""
     prompts = PromptReader(blobs)
 
     def call(line: bytes) -> JsonObject:
@@ -46,6 +59,9 @@ def recording_digests(run: RunDir, blobs: BlobStore) -> dict[str, JsonObject]:
         prompt = value["prompt"]
         if not _is_ref(prompt):
             prompt = digest_of_bytes(utf8(prompts.read(row))).to_json()
+        else:
+            with suppress(ForgottenBodyError):
+                prompts.read(row)  # a later prompt may be what it adds to this one
         return {**value, "prompt": prompt, "outcome": _ref(value["outcome"])}
 
     def fixture(line: bytes) -> JsonObject:
@@ -57,15 +73,12 @@ def recording_digests(run: RunDir, blobs: BlobStore) -> dict[str, JsonObject]:
         "fixtures": (run.fixtures, fixture),
         "wal": (run.wal, decode_canonical),
     }
-    return {name: _digest(path, form) for name, (path, form) in forms.items() if path.exists()}
+    return {name: _lines(path, form) for name, (path, form) in forms.items() if path.exists()}
 
 
-def _digest(path: Path, form: Callable[[bytes], JsonObject]) -> JsonObject:
-    hashed, rows = sha256(), 0
+def _lines(path: Path, form: Callable[[bytes], JsonObject]) -> Iterator[bytes]:
     for line in _whole_lines(path):
-        hashed.update(canonical_bytes(form(line)) + b"\n")
-        rows += 1
-    return {"rows": rows, "digest_form_sha256": hashed.hexdigest()}
+        yield canonical_bytes(form(line)) + b"\n"
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

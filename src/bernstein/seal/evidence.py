@@ -10,27 +10,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from bernstein.canonical import (
     JsonObject,
     decode_canonical,
+    decode_strict,
     digest_of_bytes,
     sha256_hex,
     utf8,
 )
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
-from bernstein.errors import CanonicalError, RecordingError
+from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.events.trajectory import MODEL_ANSWER, MODEL_CALL, MODEL_USAGE, RUN_FINISHED
 from bernstein.jsonl import read_lines
-from bernstein.recording.answer import LlmAnswer
+from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.coverage import Answered
 from bernstein.recording.queue import Recording, load_recording
-from bernstein.recording.rows import CallRow, read_prompts
+from bernstein.recording.rows import CallRow, PromptReader
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.seals import Seal, parse_seal
@@ -38,7 +39,7 @@ from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.seal.spine import SpineReading, read_spine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 VerdictName: TypeAlias = Literal["verified", "flagged", "mismatch", "prefix"]
@@ -208,8 +209,8 @@ def verify_run(
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
-    """What came of the checks behind the chain."""
+class Finding:
+    """What came of the checks behind the chain; its members are those of ``Verdict``."""
 
     verdict: VerdictName
     reason: Reason | None = None
@@ -222,7 +223,7 @@ class _Finding:
 
 def _check_seal(
     run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading, chain: ChainCheck
-) -> _Finding:
+) -> Finding:
     try:
         data = run.seal.read_bytes()
     except FileNotFoundError:
@@ -231,55 +232,78 @@ def _check_seal(
             return recorded
         sealed = spine.sealed(run.run_id)
         if sealed is not None:
-            return _Finding("mismatch", "seal", None, sealed, None, note="its seal is gone")
-        return _Finding("prefix", note="there is no seal, so nothing says that these are all rows")
+            return Finding("mismatch", "seal", None, sealed, None, note="its seal is gone")
+        return Finding("prefix", note="there is no seal, so nothing says that these are all rows")
     seal = parse_seal(data)
     if seal is None:
-        return _Finding("mismatch", "seal", note="seal.json is not a seal")
+        return Finding("mismatch", "seal", note="seal.json is not a seal")
+    broken = check_contents(run, sdd, seal, chain)
+    return broken or _check_signature(run, sdd, keys, spine, seal)
+
+
+def check_contents(run: RunDir, sdd: SddDir, seal: Seal, chain: ChainCheck) -> Finding | None:
+    """What of a run's files is not as its seal says; None where all of it is.
+
+    Whether the seal is anybody's is not looked at here.
+    """
     if chain.rows < seal.count:
         note = f"sealed with {seal.count} rows, there are {chain.rows}"
-        return _Finding("mismatch", "missing", chain.rows, seal.head, chain.head, note=note)
+        return Finding("mismatch", "missing", chain.rows, seal.head, chain.head, note=note)
     if chain.rows > seal.count:
         note = f"sealed with {seal.count} rows, there are {chain.rows}"
-        return _Finding("mismatch", "extra", seal.count, seal.head, chain.head, note=note)
+        return Finding("mismatch", "extra", seal.count, seal.head, chain.head, note=note)
     if chain.head != seal.head or run.run_id != seal.run_id:
         note = "the chain holds, and is not the one that was sealed"
-        return _Finding("mismatch", "seal", None, seal.head, chain.head, note=note)
+        return Finding("mismatch", "seal", None, seal.head, chain.head, note=note)
     if chain.sha256 != seal.journal_sha256:
         note = "times were changed"
-        return _Finding("mismatch", "envelope", None, seal.journal_sha256, chain.sha256, note=note)
+        return Finding("mismatch", "envelope", None, seal.journal_sha256, chain.sha256, note=note)
     recorded = _check_recording(run, sdd, seal)
     if recorded is not None:
         return recorded
-    return _check_signature(run, keys, spine, seal, sha256_hex(data))
-
-
-def _check_signature(
-    run: RunDir, keys: KeyStore, spine: SpineReading, seal: Seal, seal_sha256: str
-) -> _Finding:
     run_sha256 = sha256_hex(run.run_json.read_bytes()) if run.run_json.exists() else None
     if run_sha256 != seal.run_sha256:
         note = "run.json was changed"
-        return _Finding("mismatch", "seal", None, seal.run_sha256, run_sha256, note=note)
+        return Finding("mismatch", "seal", None, seal.run_sha256, run_sha256, note=note)
+    return None
+
+
+def _check_signature(
+    run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading, seal: Seal
+) -> Finding:
     public, trust = keys.find_public(seal.key_id)
     if public is None:
-        return _Finding("prefix", note=f"sealed by key {seal.key_id}, which is not here")
+        return Finding("prefix", note=f"sealed by key {seal.key_id}, which is not here")
     if not seal.is_signed_by(public):
-        return _Finding("mismatch", "seal", note="the signature is not that of the seal")
+        return Finding("mismatch", "seal", note="the signature is not that of the seal")
     if spine.broken_at is not None:
         note = f"entry {spine.broken_at} of the spine does not hold ({spine.reason})"
-        return _Finding("mismatch", "spine", note=note)
-    entered = spine.sealed(run.run_id)
+        return Finding("mismatch", "spine", note=note)
+    entered, seal_sha256 = spine.sealed(run.run_id), sha256_hex(run.seal.read_bytes())
     if entered != seal_sha256:
         note = "the spine has no such seal of this run"
-        return _Finding("mismatch", "spine", None, seal_sha256, entered, note=note)
+        return Finding("mismatch", "spine", None, seal_sha256, entered, note=note)
     if trust == "unknown":
         note = f"sealed by key {seal.key_id}, which you do not trust"
-        return _Finding("prefix", signer=seal.key_id, note=note)
-    return _Finding("verified", signer=seal.key_id)
+        return Finding("prefix", signer=seal.key_id, note=note)
+    forgotten = forgotten_bodies(run, sdd)
+    note = f"{forgotten} bodies are forgotten or not here" if forgotten else ""
+    return Finding("verified", signer=seal.key_id, note=note)
 
 
-def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> _Finding | None:
+def forgotten_bodies(run: RunDir, sdd: SddDir) -> int:
+    """How many bodies of recorded calls stand as a digest alone."""
+    if not run.llm_calls.exists():
+        return 0
+    found = set()
+    for row in load_recording(run.llm_calls).rows:
+        for raw in (row.prompt, row.outcome):
+            if bytes(raw).startswith(b'{"byteLength":'):
+                found.add(decode_strict(bytes(raw))["digest"])
+    return sum(not (sdd.blobs / digest[:2] / digest).exists() for digest in found)
+
+
+def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | None:
     """What is wrong with the recording files, held against seal and chain; None where nothing."""
     blobs = BlobStore(sdd.blobs)
     try:
@@ -289,7 +313,7 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> _Finding | 
                 said = msgspec.to_builtins(seal.recordings.get(name))
                 if said != found.get(name):
                     note = f"{name}.jsonl is not as it was sealed"
-                    return _Finding("mismatch", "recording", note=note)
+                    return Finding("mismatch", "recording", note=note)
         if not run.llm_calls.exists():
             return None  # a strict replay records nothing; what a seal says is checked above
         for line in read_lines(run.llm_calls):
@@ -299,11 +323,11 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> _Finding | 
         problem = _first_difference(recording, read_chained_calls(run.journal), blobs)
     except (RecordingError, CanonicalError, *_MALFORMED) as error:
         note = str(error).split("\n", 1)[0]
-        return _Finding("mismatch", "recording", note=note)
+        return Finding("mismatch", "recording", note=note)
     if problem is None:
         return None
     note = "llm_calls.jsonl is not what the journal proves"
-    return _Finding(
+    return Finding(
         "mismatch", "recording", problem.index, problem.expected, problem.actual, note=note
     )
 
@@ -323,32 +347,62 @@ def _first_difference(
     """The first recorded call that is not the chain's, or None."""
     if recording.stale_rows:
         return _Difference(None, None, None)
-    for number, (row, prompt) in enumerate(read_prompts(recording.rows, blobs)):
+    prompts = PromptReader(blobs)
+    for number, row in enumerate(recording.rows):
+        prompt = _unless_forgotten(lambda: prompts.read(row))  # noqa: B023 - called at once
         if number == len(chained.answers):
             # A run that was cut between the two writes has one answer more than its chain.
             is_last = number == len(recording.rows) - 1 and not chained.is_finished
-            if is_last and _began_there(row, prompt, chained) and row.key_of(prompt) == row.key:
+            if is_last and _began_there(row, prompt, chained) and _has_key(row, prompt):
                 return None
             return _Difference(None, row.key, None)
         said = chained.answers[number]
-        outcome = row.read_outcome(blobs)
-        answer = Answered(row.lane, row.key, outcome.digest().digest)
-        usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
+        outcome = _unless_forgotten(lambda: row.read_outcome(blobs))  # noqa: B023
+        actual = None if outcome is None else outcome.digest().digest
         is_same = (
             (row.done, row.begun) == (number, said.begun)
+            and (row.lane, row.key) == (said.answer.lane, said.answer.key)
             and _began_there(row, prompt, chained)
-            and row.key_of(prompt) == row.key
-            and answer == said.answer
-            and said.outcome == ("ok" if isinstance(outcome, LlmAnswer) else "error")
-            and said.usage == (None if usage is None else usage.to_json())
+            and _has_key(row, prompt)
+            and (outcome is None or _is_said(outcome, said))
         )
         if not is_same:
-            return _Difference(said.index, answer.digest, said.answer.digest)
+            return _Difference(said.index, actual, said.answer.digest)
     missing = chained.answers[len(recording.rows) :]
     return _Difference(missing[0].index, None, missing[0].answer.digest) if missing else None
 
 
-def _began_there(row: CallRow, prompt: str, chained: ChainedCalls) -> bool:
+T = TypeVar("T")
+
+
+def _unless_forgotten(read: Callable[[], T]) -> T | None:
+    """What ``read`` gives; None where the body was destroyed or not taken along."""
+    try:
+        return read()
+    except ForgottenBodyError:
+        return None
+
+
+def _has_key(row: CallRow, prompt: str | None) -> bool:
+    return prompt is None or row.key_of(prompt) == row.key
+
+
+def _is_said(outcome: Outcome, said: ChainedAnswer) -> bool:
+    """Whether the chain has this outcome: its kind, digest and usage."""
+    is_ok = isinstance(outcome, LlmAnswer)
+    usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
+    return (
+        outcome.digest().digest == said.answer.digest
+        and said.outcome == ("ok" if is_ok else "error")
+        and said.usage == (None if usage is None else usage.to_json())
+    )
+
+
+def _began_there(row: CallRow, prompt: str | None, chained: ChainedCalls) -> bool:
     """Whether the chain has this call where the row says that it began."""
     said = chained.begun[row.seq] if 0 <= row.seq < row.begun <= len(chained.begun) else None
-    return said == (row.lane, digest_of_bytes(utf8(prompt)).digest)
+    if prompt is None:
+        digest = decode_strict(bytes(row.prompt))["digest"]
+    else:
+        digest = digest_of_bytes(utf8(prompt)).digest
+    return said == (row.lane, digest)

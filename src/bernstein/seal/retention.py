@@ -47,14 +47,14 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     key = keys.signing_key()
     gone: set[str] = set()
     for run in runs:
-        gone |= _bodies(run)
+        gone |= large_bodies(run)
         seal = sealed.sealed(run.run_id)
         if seal is not None:
             Spine(sdd.spine).append("pruned", run.run_id, seal, key)
         shutil.rmtree(run.path)
     if gone:
         for run in sdd.list_runs():
-            gone -= _bodies(run)
+            gone -= large_bodies(run)
         for digest in gone:
             (sdd.blobs / digest[:2] / digest).unlink(missing_ok=True)
 
@@ -66,7 +66,7 @@ def _source_of(run: RunDir) -> str | None:
     return None
 
 
-def _bodies(run: RunDir) -> set[str]:
+def large_bodies(run: RunDir) -> set[str]:
     """Digests of the large bodies that a run's calls hold."""
     found: set[str] = set()
     with contextlib.suppress(RecordingError, OSError):

@@ -13,11 +13,11 @@ from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, s
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import check_chain
 from bernstein.errors import CanonicalError, RecordingError, SealError
-from bernstein.events.entry import GENESIS
 from bernstein.events.trajectory import ARTIFACT_WRITTEN
 from bernstein.jsonl import locked, open_append, set_torn_line_aside
 from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import SddDir, write_file
+from bernstein.seal.audit import audit_state
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.signing import default_keys, is_signed_by
 from bernstein.seal.spine import Spine, SpineEntry, Subject, read_spine
@@ -113,7 +113,7 @@ def seal_run(run: RunDir, sdd: SddDir, keys: KeyStore, status: SealStatus) -> Sp
                     recording_digests(run, BlobStore(sdd.blobs)), dict[str, RecordingDigest]
                 ),
                 artifacts=_artifacts(run.journal),
-                audit=AuditState(0, GENESIS),
+                audit=AuditState(*audit_state(sdd.audit)),
                 key_id=key.key_id,
                 sig="",
             )
@@ -179,6 +179,17 @@ def seal_journal_into_spine(
     """
     sdd = SddDir(Path(sdd_dir))
     return seal_interrupted(sdd.run(run_id), sdd, keys or default_keys(sdd))
+
+
+def highest_sealed_audit(sdd: SddDir) -> tuple[int, str] | None:
+    """The longest audit chain that a seal of this project names: its count and last hmac."""
+    found: tuple[int, str] | None = None
+    for run in sdd.list_runs():
+        if run.seal.is_file():
+            seal = parse_seal(run.seal.read_bytes())
+            if seal is not None and (found is None or seal.audit.count > found[0]):
+                found = (seal.audit.count, seal.audit.hmac)
+    return found
 
 
 def _artifacts(journal: Path) -> list[Subject]:

@@ -57,7 +57,7 @@ class KeyStore:
             if not current.exists():
                 self._make_key(current)
             key = _read_key(self._keys_dir / f"{current.read_text('ascii').strip()}.ed25519")
-            self._publish(key)
+            self.publish(key.key_id, key.public)
         except (OSError, ValueError) as error:
             raise KeyUnavailableError(
                 f"no signing key can be had from {self._keys_dir}: {error}\n"
@@ -90,11 +90,12 @@ class KeyStore:
         make_private(folder)
         write_file(folder / f"{key_id}.pub", public.hex().encode() + b"\n")
 
-    def _publish(self, key: SigningKey) -> None:
-        path = self._project_keys / f"{key.key_id}.pub"
+    def publish(self, key_id: str, public: bytes) -> None:
+        """Put a public key beside the project's runs; that makes it known, not trusted."""
+        path = self._project_keys / f"{key_id}.pub"
         if not path.exists():
             make_private(self._project_keys)
-            write_file(path, key.public.hex().encode() + b"\n")
+            write_file(path, public.hex().encode() + b"\n")
 
     def _make_key(self, current: Path) -> None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy

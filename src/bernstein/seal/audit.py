@@ -1,0 +1,214 @@
+"""The audit chain: what was approved and what a provider changed, under a key that agents lack.
+
+A row is JCS {index, type, payload, key_id, prev_hash, hmac}; prev_hash is the hmac before, 64 zeros
+for the first. Rule: without the key nothing can be checked, and nothing is called checked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
+from bernstein.errors import CanonicalError, JournalError, KeyUnavailableError, UsageError
+from bernstein.events.entry import GENESIS
+from bernstein.jsonl import append_line, last_line, locked, open_append, read_lines
+from bernstein.rundir import make_private, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AuditVerdict: TypeAlias = Literal["verified", "mismatch", "prefix", "unchecked"]
+
+_TYPE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+_CURRENT = "audit-current"
+
+
+class AuditRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of the audit chain."""
+
+    index: int
+    type: str
+    payload: JsonObject
+    key_id: str
+    prev_hash: str
+    hmac: str
+
+    def computed_hmac(self, key: bytes) -> str:
+        """The hmac that this row must have under ``key``, 64 hex digits."""
+        # HMAC-SHA256 over "bernstein.audit.v1\n" + JCS without hmac
+        value: JsonObject = msgspec.to_builtins(self)
+        del value["hmac"]
+        return hmac.digest(key, b"bernstein.audit.v1\n" + canonical_bytes(value), "sha256").hex()
+
+
+class AuditCheck(msgspec.Struct, frozen=True):
+    """What a check of the audit chain found.
+
+    Attributes:
+        verdict: verified; mismatch; prefix (rows above the highest count that a seal names hold,
+            and nothing says that they are all); unchecked (a key is missing).
+        rows: Rows that hold, in order.
+        hmac: The last one's; 64 zeros where there is none.
+        index: The first row that does not hold or cannot be checked.
+        note: Why.
+    """
+
+    verdict: AuditVerdict
+    rows: int
+    hmac: str
+    index: int | None = None
+    note: str = ""
+
+
+class AuditKeys:
+    """This user's audit keys, ``audit-<key id>.key`` in the keys directory; one is current."""
+
+    def __init__(self, keys_dir: Path) -> None:
+        self._dir = keys_dir
+
+    def current(self) -> tuple[str, bytes]:
+        """The id and bytes of the key that new rows are made with; made where there is none.
+
+        Raises:
+            KeyUnavailableError: The keys directory cannot be read or written.
+        """
+        try:
+            if not (self._dir / _CURRENT).exists():
+                self.rotate()
+            key_id = (self._dir / _CURRENT).read_text("ascii").strip()
+            key = self.find(key_id)
+        except OSError as error:
+            raise KeyUnavailableError(
+                f"no audit key can be had from {self._dir}: {error}\n"
+                "  name a folder of yours: BERNSTEIN_KEYS_DIR=DIR"
+            ) from error
+        if key is None:
+            raise KeyUnavailableError(f"the audit key {key_id} is not in {self._dir}")
+        return key_id, key
+
+    def find(self, key_id: str) -> bytes | None:
+        """The key with this id, if this user has it."""
+        if len(key_id) != 64 or key_id.strip("0123456789abcdef"):
+            return None
+        try:
+            key = bytes.fromhex((self._dir / f"audit-{key_id}.key").read_text("ascii").strip())
+        except (OSError, ValueError):
+            return None
+        return key if sha256_hex(key) == key_id else None
+
+    def rotate(self) -> str:
+        """Make a new key for the rows to come; old keys stay, to check old rows with."""
+        make_private(self._dir)
+        key = secrets.token_bytes(32)
+        key_id = sha256_hex(key)
+        write_file(self._dir / f"audit-{key_id}.key", key.hex().encode() + b"\n")
+        write_file(self._dir / _CURRENT, key_id.encode() + b"\n")
+        return key_id
+
+
+class AuditChain:
+    """The only writer of a project's ``audit.jsonl``."""
+
+    def __init__(self, path: Path, keys: AuditKeys) -> None:
+        self._path = path
+        self._keys = keys
+
+    def append(self, kind: str, payload: JsonObject) -> AuditRow:
+        """Chain one row, which is on disk when this returns.
+
+        Raises:
+            KeyUnavailableError: There is no key.
+            JournalError: The chain does not end in a row.
+            OSError: The disk refuses; the chain is as before.
+        """
+        if not _TYPE.fullmatch(kind):
+            raise UsageError(f"audit type {kind!r} does not match {_TYPE.pattern}")
+        key_id, key = self._keys.current()
+        make_private(self._path.parent)
+        fd = open_append(self._path)
+        try:
+            with locked(fd):
+                prev_hash, index = self._tail(fd)
+                row = AuditRow(index, kind, payload, key_id, prev_hash, "")
+                row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
+                append_line(fd, canonical_bytes(msgspec.to_builtins(row)) + b"\n")
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        return row
+
+    def _tail(self, fd: int) -> tuple[str, int]:
+        line = last_line(fd)
+        if line is None:
+            return GENESIS, 0
+        row = _parse(line.data) if line.is_whole else None
+        if row is None:
+            raise JournalError(
+                f"{self._path} does not end in a whole row\n"
+                "  look at it with: bernstein audit verify"
+            )
+        return row.hmac, row.index + 1
+
+
+def check_audit(path: Path, keys: AuditKeys, sealed: tuple[int, str] | None) -> AuditCheck:
+    """Check the whole audit chain.
+
+    Args:
+        path: The ``audit.jsonl``.
+        keys: This user's keys.
+        sealed: The highest count that a seal names, and the hmac of that row; None without one.
+    Raises:
+        UsageError: There is no chain.
+    """
+    if not path.exists():
+        if sealed is not None and sealed[0] > 0:
+            return AuditCheck("mismatch", 0, GENESIS, 0, f"{sealed[0]} rows were sealed")
+        raise UsageError("there is no audit chain: nothing has been approved in this project")
+    head, sealed_hmac, count = GENESIS, GENESIS, 0
+    for index, line in enumerate(read_lines(path)):
+        row = _parse(line.data) if line.is_whole else None
+        if row is None or row.index != index or row.prev_hash != head:
+            return AuditCheck("mismatch", index, head, index, "order" if row else "not a row")
+        key = keys.find(row.key_id)
+        if key is None:
+            note = f"the key {row.key_id} is not here, so this cannot be checked"
+            return AuditCheck("unchecked", index, head, index, note)
+        if not hmac.compare_digest(row.computed_hmac(key), row.hmac):
+            return AuditCheck("mismatch", index, head, index, "hmac")
+        head, count = row.hmac, index + 1
+        if sealed is not None and count == sealed[0]:
+            sealed_hmac = head
+    if sealed is not None and (count < sealed[0] or sealed_hmac != sealed[1]):
+        note = f"{sealed[0]} rows were sealed, there are {count}" if count < sealed[0] else "seal"
+        return AuditCheck("mismatch", count, head, min(count, sealed[0]), note)
+    if sealed is None or count > sealed[0]:
+        first = 0 if sealed is None else sealed[0]
+        return AuditCheck("prefix", count, head, first, "no seal names the rows from here on")
+    return AuditCheck("verified", count, head)
+
+
+def audit_state(path: Path) -> tuple[int, str]:
+    """How many rows the chain has and the last hmac, as a seal names them; unchecked."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0, GENESIS
+    try:
+        line = last_line(fd)
+    finally:
+        os.close(fd)
+    row = _parse(line.data) if line is not None and line.is_whole else None
+    return (0, GENESIS) if row is None else (row.index + 1, row.hmac)
+
+
+def _parse(line: bytes) -> AuditRow | None:
+    try:
+        return msgspec.convert(decode_canonical(line), AuditRow, strict=True)
+    except (CanonicalError, msgspec.ValidationError):
+        return None

@@ -1,0 +1,236 @@
+"""A run as one file: exported with what proves it, imported after everything in it was checked.
+
+Bundles of one run are the same byte for byte. Rule: nothing of a bundle is in the project before it
+has been checked in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bernstein.canonical import canonical_bytes, decode_canonical, sha256_hex
+from bernstein.chain.verify import check_chain
+from bernstein.errors import BundleError, CanonicalError, ProofError
+from bernstein.recording.blobs import BlobStore
+from bernstein.rundir import SddDir, is_run_id, make_private, make_sdd
+from bernstein.seal.checkpoint import InclusionProof, check_proof, prove_entry
+from bernstein.seal.digest_form import digest_forms
+from bernstein.seal.evidence import Verdict, check_contents, verify_run
+from bernstein.seal.seals import Seal, parse_seal
+from bernstein.seal.spine import Spine, SpineEntry, read_spine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bernstein.rundir import RunDir
+    from bernstein.seal.signing import KeyStore
+
+MAX_MEMBERS = 100_000
+MAX_BYTES = 4 * 2**30
+MAX_RATIO = 200
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_FILES = (
+    "fixtures.jsonl",
+    "journal.jsonl",
+    "llm_calls.jsonl",
+    "misses.jsonl",
+    "proof.json",
+    "run.json",
+    "seal.json",
+    "wal.jsonl",
+)
+_MEMBER = re.compile(
+    r"(?P<run>[^/]+)/(?:(?P<file>" + "|".join(re.escape(name) for name in _FILES) + r")"
+    r"|blobs/(?P<blob>[0-9a-f]{64}))"
+)
+
+
+def export_run(
+    run: RunDir, sdd: SddDir, keys: KeyStore, target: Path, *, with_bodies: bool
+) -> Verdict:
+    """Write a sealed run and its proof into one zip file.
+
+    Args:
+        run: A run whose evidence is verified.
+        sdd: Its project.
+        keys: To sign the checkpoint of the proof with.
+        target: The file to write.
+        with_bodies: Whether prompts and answers go along; without them everything else still
+            verifies.
+    Raises:
+        BundleError: The evidence does not hold.
+        OSError: The disk refuses.
+    """
+    verdict = verify_run(run, sdd, keys)
+    if verdict.verdict != "verified":
+        raise BundleError(
+            f"run {run.run_id} is not exported: {verdict.verdict} "
+            f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"
+        )
+    entries = read_spine(sdd.spine, keys).entries
+    place = [e.index for e in entries if e.run_id == run.run_id and e.kind in {"run", "received"}]
+    # Over the spine up to the entry, so that a bundle does not change as the spine grows.
+    proof = prove_entry(entries[: place[-1] + 1], place[-1], keys.signing_key())
+    members = dict(_members(run, sdd, with_bodies=with_bodies))
+    if not (run.path / "proof.json").exists():
+        members["proof.json"] = canonical_bytes(msgspec.to_builtins(proof)) + b"\n"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as bundle:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(f"{run.run_id}/{name}", _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (stat.S_IFREG | 0o600) << 16
+            info.create_system = 3
+            bundle.writestr(info, members[name])
+    return verdict
+
+
+def _members(run: RunDir, sdd: SddDir, *, with_bodies: bool) -> Iterator[tuple[str, bytes]]:
+    forms = digest_forms(run, BlobStore(sdd.blobs)) if not with_bodies else {}
+    for name in _FILES:
+        path = run.path / name
+        if (stem := name.removesuffix(".jsonl")) in forms:
+            yield name, b"".join(forms[stem])
+        elif path.is_file() and not path.is_symlink():
+            yield name, path.read_bytes()
+    if with_bodies:
+        text = run.llm_calls.read_bytes() if run.llm_calls.exists() else b""
+        for digest in sorted(set(re.findall(rb'"digest":"([0-9a-f]{64})"', text))):
+            blob = sdd.blobs / digest[:2].decode() / digest.decode()
+            if blob.is_file():
+                yield f"blobs/{digest.decode()}", blob.read_bytes()
+
+
+def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
+    """Take a run from a bundle into the project, once all of it holds.
+
+    Args:
+        source: The zip file.
+        sdd: The project.
+        keys: This user's keys; the spine's entry is signed with them.
+        trust_key: The id of the key that must have sealed it; it is pinned.
+    Raises:
+        BundleError: It is not a bundle, or its evidence does not hold.
+        OSError: The disk refuses.
+    """
+    make_sdd(sdd)
+    make_private(sdd.runs)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=sdd.path) as name:
+        project = SddDir(Path(name))
+        run = _unpack(source, project)
+        seal, proof = _read_proof(run)
+        if trust_key is not None and seal.key_id != trust_key:
+            raise BundleError(f"sealed by key {seal.key_id}, not by {trust_key}")
+        _check(run, project, seal, proof)
+        target = sdd.run(run.run_id)
+        if target.path.exists():
+            raise BundleError(f"there is a run {run.run_id} here already")
+        for blob in project.blobs.glob("*/*"):
+            kept = sdd.blobs / blob.parent.name / blob.name
+            if not kept.exists():
+                make_private(kept.parent)
+                shutil.move(blob, kept)
+        run.path.rename(target.path)
+    public = bytes.fromhex(proof.public_key)
+    if trust_key is not None:
+        keys.trust(seal.key_id, public)
+    else:
+        keys.publish(seal.key_id, public)
+    data = target.seal.read_bytes()
+    Spine(sdd.spine).append("received", target.run_id, sha256_hex(data), keys.signing_key())
+    return target
+
+
+def _unpack(source: Path, project: SddDir) -> RunDir:
+    """Write the members of a bundle below ``project``, each name and size checked first."""
+    try:
+        with zipfile.ZipFile(source) as bundle:
+            infos = bundle.infolist()
+            _check_members(infos)
+            run = project.new_run(infos[0].filename.split("/", 1)[0])
+            for info in infos:
+                found = _MEMBER.fullmatch(info.filename)
+                assert found is not None
+                path = run.path / (found["file"] or "")
+                if found["blob"]:
+                    path = project.blobs / found["blob"][:2] / found["blob"]
+                    make_private(path.parent)
+                _write_member(bundle, info, path)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+        raise BundleError(f"{source} is not a bundle: {error}") from error
+    return run
+
+
+def _check_members(infos: list[zipfile.ZipInfo]) -> None:
+    names = [info.filename for info in infos]
+    if not names or len(names) > MAX_MEMBERS or len(set(names)) != len(names):
+        raise BundleError(f"a bundle has up to {MAX_MEMBERS} members, each once, not {len(names)}")
+    total = sum(info.file_size for info in infos)
+    packed = sum(info.compress_size for info in infos)
+    if total > MAX_BYTES or total > MAX_RATIO * max(packed, 1024):
+        raise BundleError(f"{total} bytes from {packed}: more than a bundle unpacks to")
+    runs = set()
+    for info in infos:
+        found = _MEMBER.fullmatch(info.filename)
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if found is None or not is_run_id(found["run"]) or kind not in (0, stat.S_IFREG):
+            raise BundleError(f"{info.filename[:100]!a} is not a member of a bundle")
+        runs.add(found["run"])
+    if len(runs) != 1:
+        raise BundleError("a bundle holds one run")
+
+
+def _write_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
+    left = info.file_size
+    with bundle.open(info) as member, path.open("xb") as file:
+        path.chmod(0o600)
+        while part := member.read(min(2**20, left + 1)):
+            left -= len(part)
+            if left < 0:
+                raise BundleError(f"{info.filename} is longer than the bundle says")
+            file.write(part)
+
+
+def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
+    try:
+        seal = parse_seal(run.seal.read_bytes())
+        data = (run.path / "proof.json").read_bytes()
+        value = decode_canonical(data.removesuffix(b"\n"))
+        proof = msgspec.convert(value, InclusionProof, strict=True)
+    except (FileNotFoundError, CanonicalError, msgspec.ValidationError) as error:
+        raise BundleError(f"the bundle has no seal and proof: {error}") from error
+    if seal is None:
+        raise BundleError("the bundle's seal.json is not a seal")
+    return seal, proof
+
+
+def _check(run: RunDir, project: SddDir, seal: Seal, proof: InclusionProof) -> None:
+    """Hold a bundle against its own seal and proof; whom to trust is not decided here."""
+    try:
+        entry = msgspec.convert(proof.entry, SpineEntry, strict=True)
+    except msgspec.ValidationError as error:
+        raise BundleError(f"the bundle's proof holds no entry: {error}") from error
+    try:
+        check_proof(proof, entry)
+    except ProofError as error:
+        raise BundleError(f"the bundle's proof does not hold: {error}") from error
+    public = bytes.fromhex(proof.public_key)
+    if entry.seal_sha256 != sha256_hex(run.seal.read_bytes()) or entry.run_id != run.run_id:
+        raise BundleError("the bundle's proof is that of another seal")
+    if not (seal.is_signed_by(public) and entry.is_signed_by(public)):
+        raise BundleError("the bundle is not signed by the key that it names")
+    if not run.journal.exists():
+        raise BundleError("the bundle has no journal")
+    chain = check_chain(run.journal)
+    if chain.reason is not None:
+        raise BundleError(f"the journal does not hold at row {chain.step_index}: {chain.reason}")
+    finding = check_contents(run, project, seal, chain)
+    if finding is not None:
+        raise BundleError(f"the bundle does not hold ({finding.reason}): {finding.note}")
