@@ -32,7 +32,7 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     Raises:
         UsageError: There are not that many rows.
         RecordingError: The chain does not hold before row ``from_step``.
-    Source: seed page, "Canonical event journal".
+    Source: docs/spec.md, "Journal" and "Seal and spine".
     """
     if from_step < 0:
         raise UsageError(f"--from-step {from_step}: a run has no events before 0")

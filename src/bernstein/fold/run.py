@@ -93,7 +93,7 @@ def project(events: Iterable[TrajectoryEvent]) -> RunProjection:
     Raises:
         FoldError: They contradict each other: see ``in_order``; also a second start of one step,
             and a total beyond 2^53-1.
-    Source: seed page, "Deterministic replay".
+    Source: docs/spec.md, "Rows of a plan's run".
     """
     fold = _RunFold()
     for item in in_order(events):

@@ -92,7 +92,7 @@ class DeterministicStore:
         Raises:
             ReplayMissError: Strict, and there is no (further) answer.
             ProviderError: What was recorded is a failure.
-        Source: seed page, "Repeated prompts replay in recorded order".
+        Source: docs/spec.md, "Recorded calls".
         """
         # Not by way of LlmCall: a hit needs nothing of it but the key.
         row = None

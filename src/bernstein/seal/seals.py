@@ -175,7 +175,7 @@ def seal_journal_into_spine(
 ) -> SpineEntry:
     """Seal a finished run of a project by its id; see ``seal_run``.
 
-    Source: seed page, "Canonical event journal".
+    Source: docs/spec.md, "Journal" and "Seal and spine".
     """
     sdd = SddDir(Path(sdd_dir))
     return seal_interrupted(sdd.run(run_id), sdd, keys or default_keys(sdd))
