@@ -6,6 +6,7 @@ Each figure is the best of several rounds in which floor and code run one after 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from bernstein import DeterministicStore, LlmAnswer, LlmCall
+from bernstein import DeterministicStore, EventJournal, LlmAnswer, LlmCall
+from bernstein.chain.verify import check_chain
 
 ROUNDS = 7
 CALLS = 20_000
@@ -138,6 +141,104 @@ def recording(folder: Path) -> Figure:
     return Figure("record a call", 2, "write the same bytes", *best(floor, code, len(calls)))
 
 
+ROWS = 100_000
+
+
+def _sample_journal(folder: Path, rows: int) -> Path:
+    """A journal of rows of about 500 bytes."""
+    with EventJournal("bench", folder) as journal:
+        for n in range(rows):
+            journal.append(
+                "model.call",
+                {
+                    "stepId": f"stage/step-{n % 7}",
+                    "provider": "openai",
+                    "model": "gpt-5",
+                    "prompt": {"digest": f"{n:064x}", "byteLength": n},
+                },
+                f"stage/step-{n % 7}",
+            )
+    return journal.path
+
+
+class _FloorRow(msgspec.Struct):
+    payload: msgspec.Raw
+
+
+def verifying(folder: Path) -> Figure:
+    """Checking a chain against one parse that gives the payload and three hashes a row."""
+    path = _sample_journal(folder, ROWS)
+    decode = msgspec.json.Decoder(_FloorRow).decode
+
+    def floor() -> None:
+        whole = hashlib.sha256()
+        with path.open("rb") as file:
+            for line in file:
+                payload = bytes(decode(line).payload)
+                hashlib.sha256(payload).hexdigest()
+                hashlib.sha256(line[-300:-100]).hexdigest()
+                whole.update(line)
+
+    def code() -> None:
+        assert check_chain(path).rows == ROWS
+
+    return Figure("verify 100,000 rows", 1.6, "parse, 3 hashes", *best(floor, code, ROWS))
+
+
+def appending(folder: Path) -> Figure:
+    """A buffered append against lock, read of the tail, two hashes, one write, unlock."""
+    journal = EventJournal("append", folder)
+    payload = {
+        "stepId": "stage/step",
+        "provider": "openai",
+        "model": "gpt-5",
+        "prompt": {"digest": "0" * 64, "byteLength": 7},
+    }
+    journal.append("model.call", payload, "stage/step")
+    line = journal.path.read_bytes()
+    fd = os.open(folder / "append-floor", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    os.write(fd, line)
+
+    def floor() -> None:
+        for _ in range(5000):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            size = os.fstat(fd).st_size
+            os.pread(fd, 512, max(size - 512, 0))
+            hashlib.sha256(line[:200]).hexdigest()
+            hashlib.sha256(line[200:400]).hexdigest()
+            os.write(fd, line)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def code() -> None:
+        for _ in range(5000):
+            journal.append("model.call", payload, "stage/step")
+
+    return Figure("append, buffered", 3, "lock, tail, write", *best(floor, code, 5000))
+
+
+def durable(folder: Path) -> Figure:
+    """One fsync an event against sixteen threads that share them; the ratio is the gain."""
+    shared = EventJournal("durable", folder, durable=True)
+    single = EventJournal("single", folder, durable=True)
+
+    def alone() -> None:
+        for _ in range(160):
+            single.append("a", {})
+
+    def together() -> None:
+        threads = [
+            threading.Thread(target=lambda: [shared.append("a", {}) for _ in range(10)])
+            for _ in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    shared_s, alone_s = best(together, alone, 160)
+    return Figure("durable, one thread", 0, "durable, 16 threads", shared_s, alone_s)
+
+
 def main() -> None:
     """Measure everything and print it."""
     with tempfile.TemporaryDirectory() as name:
@@ -148,6 +249,9 @@ def main() -> None:
             replaying(folder),
             loading(folder),
             recording(folder),
+            verifying(folder),
+            appending(folder),
+            durable(folder),
         ]
     if "--json" in sys.argv:
         print(json.dumps([{**f._asdict(), "ratio": f.ratio} for f in figures], indent=2))

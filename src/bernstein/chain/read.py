@@ -74,10 +74,9 @@ def parse_row(line: bytes) -> JournalEntry | Problem:
         return "line_endings"
     if (
         entry.index < 0
-        or copysign(1.0, entry.elapsed_s) < 0
         or not EVENT.fullmatch(entry.event)
         or not LANE.fullmatch(entry.lane)
-        or not _TS.fullmatch(entry.ts)
+        or not is_envelope(entry)
         or not (
             _HASH.fullmatch(entry.payload_hash)
             and _HASH.fullmatch(entry.prev_hash)
@@ -88,6 +87,11 @@ def parse_row(line: bytes) -> JournalEntry | Problem:
     ):
         return "not_a_row"
     return entry
+
+
+def is_envelope(entry: JournalEntry) -> bool:
+    """Whether time and duration are spelled as a row has them."""
+    return _TS.fullmatch(entry.ts) is not None and copysign(1.0, entry.elapsed_s) > 0
 
 
 def _parse_around_payload(line: bytes) -> JournalEntry | Problem:
