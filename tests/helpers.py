@@ -18,7 +18,8 @@ from bernstein.capture.models.scripted import Script, ScriptedProvider
 from bernstein.capture.run import OpenRun
 from bernstein.cli.progress import make_observer
 from bernstein.runner.plan import parse_plan
-from bernstein.runner.session import PlanRun, RunOptions, RunReport
+from bernstein.runner.report import RunOptions, RunReport
+from bernstein.runner.session import PlanRun
 from bernstein.seal.evidence import Verdict, verify_run
 from bernstein.seal.signing import default_keys
 from bernstein.settings import read_settings

@@ -13,7 +13,7 @@ from tests.helpers import TWO_TASKS, no_model, run_plan, script
 
 if TYPE_CHECKING:
     from bernstein.rundir import SddDir
-    from bernstein.runner.session import RunReport
+    from bernstein.runner.report import RunReport
 
 
 def pair_plan(draw: random.Random) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from bernstein import acall_llm, astream_llm, call_llm, scope, stream_llm
-from bernstein.capture.llm import CallScope, _here, close_program_run, use_scope
+from bernstein.capture.program import CallScope, close_program_run
 from bernstein.capture.run import OpenRun
+from bernstein.capture.scope import current_scope, use_scope
 from bernstein.errors import ModelUnavailableError, ProviderError, ReplayMissError, UsageError
 from bernstein.recording.answer import Chunk, LlmAnswer
 from bernstein.recording.hold import Hold
@@ -117,7 +118,7 @@ def test_threads_in_scopes_get_their_own_answers(session: Session) -> None:
 
 
 def open_scope() -> CallScope:
-    return _here()
+    return current_scope()
 
 
 def test_gathered_calls_finish_in_the_order_in_which_they_finished(session: Session) -> None:
@@ -263,7 +264,7 @@ def test_retries_replay_as_they_happened_and_do_not_sleep(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("bernstein.capture.llm.time.sleep", slept.append)
+    monkeypatch.setattr("bernstein.capture.drive.time.sleep", slept.append)
     rules = (
         {"fail": {"class": "RateLimitError", "status": 429}, "times": 1},
         {"fail": {"class": "APIConnectionError"}, "times": 1},
@@ -310,7 +311,7 @@ def test_a_cancelled_call_that_nobody_cancels_is_a_miss_after_a_while(
             await asyncio.wait_for(atext("slow"), 0.05)
 
     session.record(cancelled, {"text": "late", "delay_s": 30})
-    monkeypatch.setattr("bernstein.capture.llm.DEFAULT_BOUND_S", 0.05)
+    monkeypatch.setattr("bernstein.capture.policy.DEFAULT_BOUND_S", 0.05)
     with pytest.raises(ReplayMissError, match="still waits"):
         session.replay(lambda: text("slow"))
 
@@ -419,7 +420,7 @@ def test_a_write_that_fails_costs_its_own_row_alone(session: Session) -> None:
     long = "x" * 3000
 
     def program() -> None:
-        run = _here().run
+        run = current_scope().run
         text("a" + long)
         size = run.dir.llm_calls.stat().st_size
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bernstein import call_llm, stream_llm
-from bernstein.capture.llm import CallScope, close_program_run, use_scope
+from bernstein.capture.program import CallScope, close_program_run
+from bernstein.capture.scope import use_scope
 from bernstein.errors import ModelUnavailableError, ProviderError
 from bernstein.recording.answer import Chunk, LlmAnswer
 from bernstein.rundir import SddDir

@@ -257,7 +257,8 @@ def test_a_run_that_crashed_is_sealed_as_interrupted(sdd: SddDir) -> None:
     script(*RULES)
     opened = open_run(sdd)
     from bernstein import call_llm
-    from bernstein.capture.llm import CallScope, use_scope
+    from bernstein.capture.program import CallScope
+    from bernstein.capture.scope import use_scope
 
     with use_scope(CallScope(opened)):
         call_llm("p", model=MODEL)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bernstein import acall_llm, call_llm, stream_llm
-from bernstein.capture.llm import CallScope, close_program_run, use_scope
 from bernstein.capture.models import registry
+from bernstein.capture.program import CallScope, close_program_run
 from bernstein.capture.run import OpenRun
+from bernstein.capture.scope import use_scope
 from bernstein.errors import ModelUnavailableError, ProviderError
 from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall
 from bernstein.rundir import SddDir
@@ -33,8 +34,8 @@ def model(request: pytest.FixtureRequest) -> str:
 
 def point_at(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.close_providers()
-    monkeypatch.setattr("bernstein.capture.llm.asyncio.sleep", _no_sleep)
-    monkeypatch.setattr("bernstein.capture.llm.time.sleep", lambda _: None)
+    monkeypatch.setattr("bernstein.capture.drive.asyncio.sleep", _no_sleep)
+    monkeypatch.setattr("bernstein.capture.drive.time.sleep", lambda _: None)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
     monkeypatch.setenv("OPENAI_BASE_URL", f"{wire.base_url}/v1")

@@ -11,7 +11,8 @@ from bernstein.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
-    from bernstein.capture.llm import acall_llm, astream_llm, call_llm, scope, stream_llm
+    from bernstein.capture.llm import acall_llm, astream_llm, call_llm, stream_llm
+    from bernstein.capture.scope import scope
     from bernstein.chain.compare import compare_journals
     from bernstein.chain.decisions import execution_fingerprint
     from bernstein.chain.diff import diff_journals
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
-    "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "scope", "stream_llm"),
+    "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "stream_llm"),
+    "bernstein.capture.scope": ("scope",),
     "bernstein.chain.compare": ("compare_journals",),
     "bernstein.chain.decisions": ("execution_fingerprint",),
     "bernstein.chain.diff": ("diff_journals",),

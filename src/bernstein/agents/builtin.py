@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from bernstein.capture.llm import CallScope
+    from bernstein.capture.program import CallScope
 
 # Answer bounds in tokens, by a step's scope; the embedded model writes short texts only.
 _MAX_TOKENS = {"small": 4096, "medium": 8192, "large": 16384}

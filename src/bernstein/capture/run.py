@@ -43,13 +43,8 @@ from bernstein.recording.coverage import Coverage, recount
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
-from bernstein.seal.evidence import (
-    forgotten_bodies,
-    read_chained_calls,
-    recorded_answers,
-    unanswered_calls,
-    verify_run,
-)
+from bernstein.seal.evidence import forgotten_bodies, verify_run
+from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
 from bernstein.seal.retention import choose_pruned, prune
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore

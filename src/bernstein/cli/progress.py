@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from bernstein.events.trajectory import ErrorCode
     from bernstein.runner.plan import Plan
+    from bernstein.runner.report import Observer
     from bernstein.runner.schedule import Unit
-    from bernstein.runner.session import Observer
 
 _VERBS = {"decompose": "planning", "task": "working", "check": "checking"}
 

@@ -13,11 +13,12 @@ from bernstein.capture.models.registry import close_providers
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.progress import make_observer
 from bernstein.runner.plan import load_plan
-from bernstein.runner.session import PlanRun, RunOptions
+from bernstein.runner.report import RunOptions
+from bernstein.runner.session import PlanRun
 
 if TYPE_CHECKING:
     from bernstein.runner.plan import Plan
-    from bernstein.runner.session import RunReport
+    from bernstein.runner.report import RunReport
 
 _EXAMPLE = """\b
 Examples:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 import yaml
 
 from bernstein.errors import PlanError
+from bernstein.runner.yaml_node import Node, listed, refuse_bombs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from bernstein.canonical import JsonObject
 
 MAX_PLAN_BYTES = 4 * 2**20
-MAX_NODES = 200_000
 MAX_AGENTS = 64
 MAX_COMMAND_BYTES = 64 * 1024
 # What no step may write: the history of the folder, and the evidence of its runs.
@@ -138,149 +137,8 @@ def parse_plan(data: bytes, file: str) -> Plan:
         raise PlanError(f"not YAML: {error or 'nested too deeply'}", file=file) from error
     if root is None:
         raise PlanError("the plan is empty; it needs stages, or a goal", file=file)
-    _refuse_bombs(root, file)
-    return _plan(_Node(root, file, "the plan"))
-
-
-def _refuse_bombs(root: yaml.Node, file: str) -> None:
-    """Refuse aliases that unfold to more than a plan can be: count what a walk would visit."""
-    counts: dict[int, int] = {}
-
-    def count(node: yaml.Node, depth: int) -> int:
-        if id(node) in counts:
-            return counts[id(node)]
-        if depth > 64:
-            mark = node.start_mark
-            raise PlanError(
-                "nested too deeply for a plan",
-                file=file,
-                line=mark.line + 1,
-                column=mark.column + 1,
-            )
-        counts[id(node)] = MAX_NODES  # an alias to a node it is inside of has no end
-        total = 1
-        if isinstance(node, yaml.MappingNode):
-            total += sum(count(part, depth + 1) for pair in node.value for part in pair)
-        elif isinstance(node, yaml.SequenceNode):
-            total += sum(count(part, depth + 1) for part in node.value)
-        counts[id(node)] = min(total, MAX_NODES)
-        return counts[id(node)]
-
-    if count(root, 0) >= MAX_NODES:
-        raise PlanError("the plan's aliases unfold to more than a plan can hold", file=file)
-
-
-class _Node:
-    """A YAML node that knows what it is called, for errors."""
-
-    def __init__(self, node: yaml.Node, file: str, what: str) -> None:
-        self.node = node
-        self.file = file
-        self.what = what
-
-    def fail(self, problem: str) -> NoReturn:
-        mark = self.node.start_mark
-        raise PlanError(problem, file=self.file, line=mark.line + 1, column=mark.column + 1)
-
-    def _shown(self) -> str:
-        if isinstance(self.node, yaml.MappingNode):
-            return "a mapping"
-        if isinstance(self.node, yaml.SequenceNode):
-            return "a list"
-        return "nothing" if self.is_null else repr(self.node.value[:60])
-
-    @property
-    def is_null(self) -> bool:
-        return isinstance(self.node, yaml.ScalarNode) and self.node.tag.endswith(":null")
-
-    def members(self, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, _Node]:
-        """The members of a mapping whose keys are all known; null members are absent."""
-        if not isinstance(self.node, yaml.MappingNode):
-            self.fail(f"{self.what}: expected a mapping with {_listed(keys)}; got {self._shown()}")
-        found: dict[str, _Node] = {}
-        known = list(keys)
-        for key_node, value_node in self.node.value:
-            key = _Node(key_node, self.file, "key")
-            name = key_node.value if isinstance(key_node, yaml.ScalarNode) else key._shown()
-            if name not in known:
-                near = difflib.get_close_matches(str(name), known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"expected {_listed(known)}"
-                key.fail(f"{self.what} has no key {name!r}; {hint}")
-            if name in found:
-                key.fail(f"{self.what}: the key {name!r} stands here a second time")
-            found[name] = _Node(value_node, self.file, name)
-        for name in required:
-            if name not in found or found[name].is_null:
-                self.fail(f"{self.what} needs a {name!r}")
-        return {name: node for name, node in found.items() if not node.is_null}
-
-    def text(self) -> str:
-        if not isinstance(self.node, yaml.ScalarNode):
-            self.fail(f"{self.what}: expected text; got {self._shown()}")
-        if not self.node.tag.endswith(":str"):
-            self.fail(
-                f"{self.what}: expected text; YAML reads {self.node.value!r} as "
-                f"{self.node.tag.rsplit(':', 1)[-1]}: put it in quotes"
-            )
-        if "\0" in self.node.value:
-            self.fail(f"{self.what}: a NUL character cannot stand in a plan")
-        return str(self.node.value)
-
-    def line_of_text(self) -> str:
-        text = self.text().strip()
-        if not text:
-            self.fail(f"{self.what}: expected text; got an empty one")
-        return text
-
-    def integer(self, low: int, high: int) -> int:
-        value: int | None = self._scalar("int", int)
-        if value is None or not low <= value <= high:
-            self.fail(
-                f"{self.what}: expected a whole number from {low} to {high}; got {self._shown()}"
-            )
-        return value
-
-    def number(self, low: float, high: float) -> float:
-        value: float | None = self._scalar("int", float)
-        value = self._scalar("float", float) if value is None else value
-        if value is None or not low <= value <= high:
-            self.fail(
-                f"{self.what}: expected a number from {low:g} to {high:g}; got {self._shown()}"
-            )
-        return value
-
-    def _scalar(self, tag: str, convert: Callable[[str], Any]) -> Any:
-        if not isinstance(self.node, yaml.ScalarNode) or not self.node.tag.endswith(f":{tag}"):
-            return None
-        try:
-            return convert(self.node.value)
-        except ValueError:
-            return None
-
-    def choice(self, values: Iterable[str]) -> str:
-        text = self.text()
-        if text not in (known := list(values)):
-            near = difflib.get_close_matches(text, known, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            self.fail(f"{self.what}: expected {_listed(known)}; got {text!r}{hint}")
-        return text
-
-    def items(self) -> list[_Node]:
-        if not isinstance(self.node, yaml.SequenceNode):
-            self.fail(f"{self.what}: expected a list; got {self._shown()}")
-        return [
-            _Node(item, self.file, f"{self.what}[{n}]") for n, item in enumerate(self.node.value)
-        ]
-
-    def texts(self) -> list[_Node]:
-        """A list of texts, or one text for a list of one."""
-        if isinstance(self.node, yaml.ScalarNode):
-            return [self]
-        return self.items()
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+    refuse_bombs(root, file)
+    return _plan(Node(root, file, "the plan"))
 
 
 _PLAN_KEYS = (
@@ -324,7 +182,7 @@ _SIGNAL_KEYS = {
 }
 
 
-def _plan(root: _Node) -> Plan:
+def _plan(root: Node) -> Plan:
     m = root.members(_PLAN_KEYS)
     if "goal" not in m and "stages" not in m:
         root.fail("the plan needs stages, or a goal that the model makes tasks of")
@@ -348,7 +206,7 @@ def _plan(root: _Node) -> Plan:
     )
 
 
-def _step_settings(m: dict[str, _Node], defaults: JsonObject) -> JsonObject:
+def _step_settings(m: dict[str, Node], defaults: JsonObject) -> JsonObject:
     """The settings that a plan gives to its steps and that a step may give itself."""
     settings = dict(defaults)
     if "cli" in m:
@@ -365,21 +223,21 @@ def _step_settings(m: dict[str, _Node], defaults: JsonObject) -> JsonObject:
     return settings
 
 
-def _goal_stage(m: dict[str, _Node], goal: str, settings: JsonObject) -> Stage:
+def _goal_stage(m: dict[str, Node], goal: str, settings: JsonObject) -> Stage:
     step = Step(step_id="goal", title=goal, complexity="high", files=_files(m), **settings)
     return Stage("goal", "goal", "", (), (step,))
 
 
-def _budget(node: _Node) -> int:
+def _budget(node: Node) -> int:
     """Micro-dollars of ``"$15"``, ``15`` or ``1.50``."""
     text = node.node.value if isinstance(node.node, yaml.ScalarNode) else ""
     found = re.fullmatch(r"\$?\s*(\d{1,9})(?:\.(\d{1,6}))?", text)
     if found is None:
-        node.fail(f'budget: expected dollars, as "$15" or 1.50; got {node._shown()}')
+        node.fail(f'budget: expected dollars, as "$15" or 1.50; got {node.shown()}')
     return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
-def _files(m: dict[str, _Node]) -> tuple[str, ...]:
+def _files(m: dict[str, Node]) -> tuple[str, ...]:
     if "files" not in m:
         return ()
     files = []
@@ -400,18 +258,18 @@ def _files(m: dict[str, _Node]) -> tuple[str, ...]:
 class _Draft(msgspec.Struct):
     """A step that is read but whose dependencies are still names."""
 
-    node: _Node
+    node: Node
     members: dict[str, Any]
     step_id: str
     stage: int
 
 
-def _stages(node: _Node, defaults: JsonObject) -> tuple[Stage, ...]:
+def _stages(node: Node, defaults: JsonObject) -> tuple[Stage, ...]:
     nodes = node.items()
     if not nodes:
         node.fail("stages: expected at least one stage")
     taken: set[str] = set()
-    stages: list[tuple[str, str, dict[str, _Node], _Node]] = []
+    stages: list[tuple[str, str, dict[str, Node], Node]] = []
     drafts: list[_Draft] = []
     for number, stage_node in enumerate(nodes):
         m = stage_node.members(_STAGE_KEYS, required=("name", "steps"))
@@ -448,7 +306,7 @@ def _stages(node: _Node, defaults: JsonObject) -> tuple[Stage, ...]:
 
 
 def _stage_needs(
-    m: dict[str, _Node], own: str, stages: list[tuple[str, str, dict[str, _Node], _Node]]
+    m: dict[str, Node], own: str, stages: list[tuple[str, str, dict[str, Node], Node]]
 ) -> list[int]:
     names = [name for _, name, _, _ in stages]
     needs = []
@@ -485,30 +343,30 @@ def _step_needs(
                 titles = [other.members["title"].line_of_text() for other in drafts]
                 node.fail(f"depends_on: there is no step {wanted!r}; {_nearest(wanted, titles)}")
             case several:
-                ids = _listed(drafts[n].step_id for n in several)
+                ids = listed(drafts[n].step_id for n in several)
                 node.fail(f"depends_on: {wanted!r} names several steps; give one of {ids}")
     return sorted(needs)
 
 
 def _nearest(wanted: str, names: list[str]) -> str:
     near = difflib.get_close_matches(wanted, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {_listed(map(repr, names[:8]))}"
+    return f"did you mean {near[0]!r}?" if near else f"there are {listed(map(repr, names[:8]))}"
 
 
-def _refuse_cycles(needs: list[list[int]], nodes: list[_Node], names: list[str], what: str) -> None:
+def _refuse_cycles(needs: list[list[int]], nodes: list[Node], names: list[str], what: str) -> None:
     done: set[int] = set()
     while len(done) < len(needs):
         ready = [n for n in range(len(needs)) if n not in done and done.issuperset(needs[n])]
         if not ready:
             circle = [n for n in range(len(needs)) if n not in done]
             nodes[circle[0]].fail(
-                f"these {what}s wait for each other: {_listed(names[n] for n in circle)}"
+                f"these {what}s wait for each other: {listed(names[n] for n in circle)}"
             )
         done.update(ready)
 
 
 def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> Step:
-    m: dict[str, _Node] = draft.members
+    m: dict[str, Node] = draft.members
     settings = _step_settings(m, defaults)
     for name, levels in LEVELS.items():
         if name in m:
@@ -529,7 +387,7 @@ def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> S
     )
 
 
-def _signal(node: _Node) -> Signal:
+def _signal(node: Node) -> Signal:
     m = node.members(("type", "path", "contains", "command", "run"), required=("type",))
     kind = m["type"].choice(_SIGNAL_KEYS)
     if "run" in m:
@@ -544,7 +402,7 @@ def _signal(node: _Node) -> Signal:
     for name, member in m.items():
         if name != "type" and name not in _SIGNAL_KEYS[kind]:
             member.fail(
-                f"a signal of type {kind} has no {name!r}; it has {_listed(_SIGNAL_KEYS[kind])}"
+                f"a signal of type {kind} has no {name!r}; it has {listed(_SIGNAL_KEYS[kind])}"
             )
     return Signal(**{name: member.text() for name, member in m.items()})
 

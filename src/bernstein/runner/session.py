@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,9 +22,10 @@ from bernstein.agents.builtin import (
     write_artifact,
 )
 from bernstein.canonical import digest_of, digest_of_bytes
-from bernstein.capture.llm import CallScope, aask
+from bernstein.capture.llm import aask
 from bernstein.capture.models.base import ModelName, parse_model_name
 from bernstein.capture.models.registry import find_provider
+from bernstein.capture.program import CallScope
 from bernstein.capture.run import OpenRun
 from bernstein.chain.compare import Comparison
 from bernstein.errors import (
@@ -38,7 +37,6 @@ from bernstein.errors import (
     UsageError,
 )
 from bernstein.events import trajectory as event
-from bernstein.recording.coverage import Coverage
 from bernstein.recording.key import LlmCall
 from bernstein.runner.decompose import (
     Task,
@@ -47,6 +45,7 @@ from bernstein.runner.decompose import (
     max_tasks,
     parse_tasks,
 )
+from bernstein.runner.report import Observer, RunOptions, RunReport
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
 from bernstein.runner.signals import file_signal_problem, run_command
 from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
@@ -64,70 +63,6 @@ AGENT_ID = "bernstein"
 _CALL_RETRIES = 2
 _DECOMPOSE_TOKENS = {"local": 120}
 _DECOMPOSE_TOKENS_DEFAULT = 2048
-
-
-class Observer(Protocol):
-    """Somebody who watches a run; called on the run's loop, must not block."""
-
-    def run_opened(self, run_id: str, plan: Plan) -> None:
-        """The run has a folder."""
-
-    def unit_started(self, unit: Unit) -> None:
-        """A unit of work starts."""
-
-    def unit_ended(self, unit: Unit, code: ErrorCode | None, detail: str) -> None:
-        """A unit of work ended, well or with a code and a line on why."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """How a run ended.
-
-    Attributes:
-        run_id, head, rows: The run, its journal's head and length.
-        status: completed, failed or cancelled.
-        exit_code: 0; 1 a step failed or the replay diverged; 3 a strict miss; 130 or 143.
-        steps: For each step of the plan its id, title, status and code.
-        failures: A line on each unit that failed for good.
-        artifacts: Files that tasks wrote, by path.
-        calls, input_tokens, output_tokens, credits: Of the answers, served ones too.
-        coverage, comparison: Of a replay.
-        miss: The miss that ended a strict replay.
-        seal_problem: What kept the run from being sealed.
-        has_other_plan: The plan of a replay is not the recorded one.
-        has_other_tree: The folder of a replay is not as it was when the run was recorded.
-    """
-
-    run_id: str
-    run_path: Path
-    workspace: Path
-    status: event.RunStatus
-    exit_code: int
-    head: str
-    rows: int
-    steps: list[tuple[str, str, str, ErrorCode | None]]
-    failures: list[str]
-    artifacts: dict[str, str]
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    credits: int
-    coverage: Coverage | None
-    comparison: Comparison | None
-    miss: ReplayMissError | None
-    has_other_tree: bool
-    has_other_plan: bool
-    seal_problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What the command line says beside the plan."""
-
-    model: str | None = None
-    in_place: bool = False
-    exact: bool = False
-    folder: Path = field(default_factory=Path.cwd)
 
 
 class PlanRun:

@@ -1,45 +1,30 @@
-"""Checks a run's evidence: chain, seal, recording, signature and spine, in this order.
-
-An intact journal proves its recording: its rows carry the lane and prompt digest of each call in
-the order in which they began, and the key, digest and usage of each answer in the order in which
-they were known. What no row covers is when a call was made, how its answer was cut into pieces,
-and its reasoning.
-"""
+"""Checks a run's evidence: chain, seal, recording, signature and spine, in this order."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from bernstein.canonical import (
-    JsonObject,
     decode_canonical,
     decode_strict,
-    digest_of_bytes,
     sha256_hex,
-    utf8,
 )
-from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
-from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
-from bernstein.events.trajectory import MODEL_ANSWER, MODEL_CALL, MODEL_USAGE, RUN_FINISHED
+from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import read_lines
-from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.blobs import BlobStore
-from bernstein.recording.coverage import Answered
-from bernstein.recording.queue import Recording, load_recording
-from bernstein.recording.rows import CallRow, PromptReader
+from bernstein.recording.queue import load_recording
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.digest_form import recording_digests
+from bernstein.seal.proven import first_difference, read_chained_calls
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.seal.spine import SpineReading, read_spine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 VerdictName: TypeAlias = Literal["verified", "flagged", "mismatch", "prefix"]
@@ -47,89 +32,8 @@ Reason: TypeAlias = (
     ChainReason | Literal["missing", "extra", "envelope", "recording", "seal", "spine"]
 )
 
-_USAGE_MEMBERS = frozenset(
-    {
-        "inputTokens",
-        "outputTokens",
-        "cachedInputTokens",
-        "credits",
-        "billingStatus",
-        "priceBookVersion",
-    }
-)
-
-
 # What reading a payload of another shape raises.
 _MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, OSError)
-
-
-@dataclass(slots=True)
-class ChainedAnswer:
-    """What a journal says of one answer.
-
-    Attributes:
-        index: Its row.
-        outcome: ok or error.
-        answer: Its lane, key and digest.
-        begun: How many calls had begun before it.
-        usage: The members of the ``model.usage`` row behind it, or None.
-    """
-
-    index: int
-    outcome: str
-    answer: Answered
-    begun: int
-    usage: JsonObject | None = None
-
-
-@dataclass(slots=True)
-class ChainedCalls:
-    """What a journal says of a run's calls: lane and prompt digest by beginning, and answers."""
-
-    begun: list[tuple[str, str]] = field(default_factory=list)
-    answers: list[ChainedAnswer] = field(default_factory=list)
-    is_finished: bool = False
-
-
-def read_chained_calls(journal: Path) -> ChainedCalls:
-    """The calls that a journal holds, up to its first bad line."""
-    found = ChainedCalls()
-    for entry in load_replay_events(journal):
-        if entry.event == MODEL_CALL:
-            found.begun.append((entry.lane, payload_of(entry)["prompt"]["digest"]))
-        elif entry.event == MODEL_ANSWER:
-            payload = payload_of(entry)
-            answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
-            found.answers.append(
-                ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun))
-            )
-        elif (
-            entry.event == MODEL_USAGE
-            and found.answers
-            and found.answers[-1].index == entry.index - 1
-        ):
-            payload = payload_of(entry)
-            found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
-        elif entry.event == RUN_FINISHED:
-            found.is_finished = True
-    return found
-
-
-def unanswered_calls(journal: Path, recording: Recording) -> Counter[tuple[str, str]]:
-    """Lane and prompt digest of the calls that began and have no recorded outcome."""
-    known = {row.seq for row in recording.rows}
-    begun = read_chained_calls(journal).begun
-    return Counter(call for seq, call in enumerate(begun) if seq not in known)
-
-
-def recorded_answers(recording: Recording, blobs: BlobStore) -> Iterator[Answered]:
-    """Each answer of a recording, by lane, key and digest.
-
-    Raises:
-        RecordingError: One cannot be read.
-    """
-    for row in recording.rows:
-        yield Answered(row.lane, row.key, row.read_outcome(blobs).digest().digest)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -320,7 +224,7 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | N
             if line.is_whole:
                 decode_canonical(line.data)
         recording = load_recording(run.llm_calls)
-        problem = _first_difference(recording, read_chained_calls(run.journal), blobs)
+        problem = first_difference(recording, read_chained_calls(run.journal), blobs)
     except (RecordingError, CanonicalError, *_MALFORMED) as error:
         note = str(error).split("\n", 1)[0]
         return Finding("mismatch", "recording", note=note)
@@ -330,79 +234,3 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | N
     return Finding(
         "mismatch", "recording", problem.index, problem.expected, problem.actual, note=note
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """The row of the journal, what the recording has there, and what the journal has."""
-
-    index: int | None
-    expected: str | None
-    actual: str | None
-
-
-def _first_difference(
-    recording: Recording, chained: ChainedCalls, blobs: BlobStore
-) -> _Difference | None:
-    """The first recorded call that is not the chain's, or None."""
-    if recording.stale_rows:
-        return _Difference(None, None, None)
-    prompts = PromptReader(blobs)
-    for number, row in enumerate(recording.rows):
-        prompt = _unless_forgotten(lambda: prompts.read(row))  # noqa: B023 - called at once
-        if number == len(chained.answers):
-            # A run that was cut between the two writes has one answer more than its chain.
-            is_last = number == len(recording.rows) - 1 and not chained.is_finished
-            if is_last and _began_there(row, prompt, chained) and _has_key(row, prompt):
-                return None
-            return _Difference(None, row.key, None)
-        said = chained.answers[number]
-        outcome = _unless_forgotten(lambda: row.read_outcome(blobs))  # noqa: B023
-        actual = None if outcome is None else outcome.digest().digest
-        is_same = (
-            (row.done, row.begun) == (number, said.begun)
-            and (row.lane, row.key) == (said.answer.lane, said.answer.key)
-            and _began_there(row, prompt, chained)
-            and _has_key(row, prompt)
-            and (outcome is None or _is_said(outcome, said))
-        )
-        if not is_same:
-            return _Difference(said.index, actual, said.answer.digest)
-    missing = chained.answers[len(recording.rows) :]
-    return _Difference(missing[0].index, None, missing[0].answer.digest) if missing else None
-
-
-T = TypeVar("T")
-
-
-def _unless_forgotten(read: Callable[[], T]) -> T | None:
-    """What ``read`` gives; None where the body was destroyed or not taken along."""
-    try:
-        return read()
-    except ForgottenBodyError:
-        return None
-
-
-def _has_key(row: CallRow, prompt: str | None) -> bool:
-    return prompt is None or row.key_of(prompt) == row.key
-
-
-def _is_said(outcome: Outcome, said: ChainedAnswer) -> bool:
-    """Whether the chain has this outcome: its kind, digest and usage."""
-    is_ok = isinstance(outcome, LlmAnswer)
-    usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
-    return (
-        outcome.digest().digest == said.answer.digest
-        and said.outcome == ("ok" if is_ok else "error")
-        and said.usage == (None if usage is None else usage.to_json())
-    )
-
-
-def _began_there(row: CallRow, prompt: str | None, chained: ChainedCalls) -> bool:
-    """Whether the chain has this call where the row says that it began."""
-    said = chained.begun[row.seq] if 0 <= row.seq < row.begun <= len(chained.begun) else None
-    if prompt is None:
-        digest = decode_strict(bytes(row.prompt))["digest"]
-    else:
-        digest = digest_of_bytes(utf8(prompt)).digest
-    return said == (row.lane, digest)
