@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from bernstein import EventJournal, compute_replay_fingerprint, load_replay_events, verify_journal
 from bernstein.chain.read import parse_row
+from bernstein.chain.verify import find_bad_lines
 from bernstein.errors import JournalError, RecordingError, UnknownRunError, UsageError
 from bernstein.events.entry import GENESIS, JournalEntry
 from tests import independent
@@ -404,6 +405,29 @@ def test_a_deleted_doubled_or_swapped_row_is_named(sample: Path) -> None:
             verdict = verify_journal(sample)
             assert (verdict.verdict, verdict.reason) == ("mismatch", "order"), name
             assert verdict.step_index == (n + 1 if name == "doubled" else n)
+
+
+def test_salvage_lists_every_bad_line_and_goes_on(sample: Path) -> None:
+    lines = sample.read_bytes().split(b"\n")[:-1]
+    lines[1] = lines[1].replace(b'"s1"', b'"s9"')
+    lines[3:3] = [b"garbage", b"\0" * 512]
+    sample.write_bytes(b"\n".join(lines) + b"\n" + b'{"torn')
+    bad = list(find_bad_lines(sample))
+    assert [(b.line, b.reason) for b in bad] == [
+        (1, "payload"),
+        (3, "not_json"),
+        (4, "not_json"),
+        (7, "torn"),
+    ]
+    data = sample.read_bytes()
+    assert data[bad[1].offset :].startswith(b"garbage")
+    del lines[2]
+    sample.write_bytes(b"\n".join(lines) + b"\n")
+    assert "order" not in [b.reason for b in find_bad_lines(sample)][:1]
+
+
+def test_a_healthy_journal_has_no_bad_line(sample: Path) -> None:
+    assert list(find_bad_lines(sample)) == []
 
 
 def test_changed_line_ends_are_called_that(sample: Path) -> None:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import independent
+from tests import crash, independent
 from tests.helpers import ONE_TASK, no_model, run_plan, script, verify
 from tests.pairs import is_faithful, run_pair
 
@@ -112,7 +112,32 @@ def flips(folder: Path) -> Table:
     )
 
 
-TABLES: dict[str, Callable[[Path], Table]] = {"pairs": pairs, "flips": flips}
+def crashes(folder: Path) -> Table:
+    """A kill or a failure at each system call of appending, closing and sealing."""
+    if not crash.has_strace():
+        return Table("strace is not here, so no crash was tried", 0, lambda _: ("", True))
+    (folder / "count").mkdir(parents=True)
+    places = crash.injections(folder / "count")
+
+    def case(number: int) -> tuple[str, bool]:
+        inject = places[number]
+        (folder / str(number)).mkdir()
+        broken = crash.what_is_broken(folder / str(number), inject)
+        return inject.rsplit(":when", 1)[0] + (f": {broken}" if broken else ""), not broken
+
+    return Table(
+        "killed, or failed by the disk, at any system call of appending, closing and sealing: "
+        "nothing acknowledged is lost, the journal reopens, the run can be sealed and is verified",
+        len(places),
+        case,
+    )
+
+
+TABLES: dict[str, Callable[[Path], Table]] = {
+    "pairs": pairs,
+    "flips": flips,
+    "crashes": crashes,
+}
 
 
 def prove(name: str, shard: int, of: int, commit: str) -> tuple[Table, Counter[str], list[str]]:

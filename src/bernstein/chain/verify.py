@@ -127,6 +127,38 @@ def _slow(line: Line, index: int, head: str) -> ChainCheck | str:
     return chained
 
 
+class BadLine(msgspec.Struct, frozen=True):
+    """A line of a journal that does not hold: its place from 0, its offset in bytes, and why."""
+
+    line: int
+    offset: int
+    reason: ChainReason
+
+
+def find_bad_lines(path: Path) -> Iterator[BadLine]:
+    """Every line that does not hold, each by itself and to the line before: it does not stop.
+
+    Behind a line that is no row the chain is taken up again at the hash that the next one states.
+    """
+    head: str | None = GENESIS
+    index: int | None = 0
+    offset = 0
+    for number, line in enumerate(read_lines(path)):
+        row = parse_row(line.data) if line.is_whole else "torn"
+        if isinstance(row, str):
+            yield BadLine(number, offset, row)
+            head = index = None
+        else:
+            if (index is not None and row.index != index) or (head or row.prev_hash) != (
+                row.prev_hash
+            ):
+                yield BadLine(number, offset, "order")
+            elif problem := _problem(row, row.index, row.prev_hash):
+                yield BadLine(number, offset, problem)
+            head, index = row.event_hash, row.index + 1
+        offset += len(line.data) + 1
+
+
 def checked_rows(path: Path) -> Iterator[JournalEntry]:
     """The rows of a journal, each once it is known to hold.
 

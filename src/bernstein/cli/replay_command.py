@@ -10,7 +10,7 @@ import msgspec
 
 from bernstein.canonical import canonical_bytes
 from bernstein.chain.diff import JournalDiff, diff_journals, to_json
-from bernstein.chain.verify import check_chain
+from bernstein.chain.verify import check_chain, find_bad_lines
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError, UsageError
 from bernstein.fold.rebuild import rebuild_state
@@ -32,6 +32,7 @@ Examples:
 @click.command("replay", epilog=_EXAMPLE)
 @click.argument("arguments", metavar="RUN | diff A B", nargs=-1, required=True)
 @click.option("--verify", is_flag=True, help="Check the run's evidence.")
+@click.option("--salvage", is_flag=True, help="List every bad line of the journal and go on.")
 @click.option("--from-step", type=int, metavar="N", help="Rebuild the state after N events.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
@@ -40,6 +41,7 @@ def command(
     arguments: tuple[str, ...],
     *,
     verify: bool,
+    salvage: bool,
     from_step: int | None,
     as_json: bool,
 ) -> int:
@@ -63,6 +65,8 @@ def command(
     if from_step is not None:
         click.echo(rebuild_state(run.journal, from_step, run.run_id), nl=False)
         return 0
+    if salvage:
+        return _salvage(run, as_json=as_json)
     if not verify:
         _print_header(run, as_json=as_json)
         return 0
@@ -73,6 +77,17 @@ def command(
     else:
         click.echo(verdict_line(run, verdict))
     return EXIT_CODES[verdict.verdict]
+
+
+def _salvage(run: RunDir, *, as_json: bool) -> int:
+    bad = list(find_bad_lines(run.journal))
+    if as_json:
+        print_json(msgspec.to_builtins(bad))
+    else:
+        for line in bad:
+            click.echo(f"line {line.line + 1} at byte {line.offset}: {line.reason}")
+        click.echo(f"{len(bad)} bad lines" if len(bad) != 1 else "1 bad line")
+    return int(bool(bad))
 
 
 def _diff(context: Context, left: str, right: str, *, as_json: bool) -> int:
