@@ -59,6 +59,21 @@ def check(bundle: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def check_by_node(bundle: Path, *arguments: str) -> tuple[int, str]:
+    """What the second verifier says; it is skipped where there is no node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not here")
+    done = subprocess.run(
+        [node, str(VERIFIER.with_name("verify.mjs")), str(bundle), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
 def verdict_elsewhere(sdd: SddDir, keys: KeyStore, run_id: str) -> str:
     from bernstein.seal.evidence import verify_run
 
@@ -81,13 +96,49 @@ def test_the_verifier_of_a_release_agrees(sdd: SddDir, run: RunDir, bundle: Path
     assert check(bundle, "0" * 64)[0] == 1
 
 
+def test_two_verifiers_in_two_languages_agree(sdd: SddDir, tmp_path: Path) -> None:
+    odd = "\udc00 ü\u2028😀 \x7f"
+    script(
+        *RULES[:2],
+        {"text": odd + "x" * 70_000},
+    )
+    first = sdd.run(
+        run_plan(PLAN.replace("title: One", f"title: 'Öne 😀 {'y' * 2000}'"), sdd).run_id
+    )
+    run = make_run(sdd)
+    for number, made in enumerate((first, run)):
+        for with_bodies in (True, False):
+            bundle = tmp_path / f"{number}-{with_bodies}.zip"
+            export_run(made, sdd, default_keys(sdd), bundle, with_bodies=with_bodies)
+            assert check(bundle, own_id(sdd)) == check_by_node(bundle, own_id(sdd))
+            assert check(bundle, own_id(sdd))[0] == 0
+            assert check_by_node(bundle, "0" * 64)[0] == 1
+            assert check_by_node(bundle)[0] == 2
+    good, draw = bundle.read_bytes(), random.Random(8)
+    with zipfile.ZipFile(bundle) as opened:
+        names = opened.namelist()
+    for name in names:
+        for _ in range(4):
+
+            def flip(members: dict[str, bytes], name: str = name) -> dict[str, bytes]:
+                data = bytearray(members[name])
+                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+                return {**members, name: bytes(data)}
+
+            bundle.write_bytes(good)
+            rewrite(bundle, flip)
+            assert check_by_node(bundle, own_id(sdd))[0] == check(bundle, own_id(sdd))[0] == 1
+
+
 def test_the_verifier_is_one_file_that_imports_the_standard_library_alone() -> None:
     text = VERIFIER.read_text()
     imports = {line.split()[1] for line in text.split("\n") if line.startswith("import ")}
     assert imports == {"base64", "hashlib", "json", "re", "sys", "zipfile"}
     assert "from bernstein" not in text
     published = (VERIFIER.parent / "SHA256SUMS").read_text().split()
-    assert published == [sha256(VERIFIER.read_bytes()).hexdigest(), "verify.py"]
+    for digest, name in zip(published[::2], published[1::2], strict=True):
+        assert sha256((VERIFIER.parent / name).read_bytes()).hexdigest() == digest
+    assert published[1::2] == ["verify.mjs", "verify.py"]
 
 
 def test_a_run_is_verified_elsewhere_once_its_key_is_trusted(
