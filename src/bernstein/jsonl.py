@@ -38,17 +38,23 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Only LF ends a line: U+2028, CR and the like are content. A symlink is not followed.
     """
+    for data in read_raw_lines(path):
+        if data.endswith(b"\n"):
+            yield Line(data[:-1], is_whole=True)
+        else:
+            yield Line(data, is_whole=False)
+
+
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of ``path`` as ``read_lines`` has them, each with its LF where it has one."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
+    with os.fdopen(os.open(path, flags), "rb", 2**18) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         while data := file.readline(MAX_LINE_BYTES + 1):
-            if data.endswith(b"\n"):
-                yield Line(data[:-1], is_whole=True)
-            else:
-                yield Line(data, is_whole=False)
-                while data and not data.endswith(b"\n"):
-                    data = file.readline(_CHUNK_BYTES)
+            yield data
+            while data and not data.endswith(b"\n"):
+                data = file.readline(_CHUNK_BYTES)
 
 
 def utc_now() -> str:

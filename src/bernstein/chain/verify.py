@@ -19,9 +19,8 @@ from bernstein.events.entry import (
     JournalEntry,
     event_hash,
     payload_hash,
-    spell,
 )
-from bernstein.jsonl import Line, read_lines
+from bernstein.jsonl import Line, read_lines, read_raw_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,52 +62,64 @@ def check_chain(path: Path) -> ChainCheck:
     """
     whole = sha256()
     head, index = GENESIS, 0
-    for line in read_lines(path):
-        chained = _fast(line.data, index, head) if line.is_whole else None
+    for data in read_raw_lines(path):
+        chained = _fast(data, index, head)
         if chained is None:
+            line = Line(data.removesuffix(b"\n"), data.endswith(b"\n"))
             found = _slow(line, index, head)
             if isinstance(found, ChainCheck):
                 return found
             chained = found
-        whole.update(line.data)
-        whole.update(b"\n")
+        whole.update(data)
         head = chained
         index += 1
     return ChainCheck(index, head, whole.hexdigest())
 
 
 _decode = msgspec.json.Decoder(JournalEntry).decode
-_known: dict[tuple[str, str], bytes] = {}
+_known: dict[tuple[str, str], tuple[bytes, bytes, bytes]] = {}
+_HASHES = b',"payload_hash":"%b","prev_hash":"%b","event_hash":"%b","ts":"%b","elapsed_s":%.6f}\n'
 
 
-def _fast(line: bytes, index: int, head: str) -> str | None:
+def _fast(data: bytes, index: int, head: str) -> str | None:
     """The hash of a row that holds; None sends it the slow way, which says why it does not.
 
-    The one spelling that the row can have is built from what was recomputed and compared whole.
+    The one spelling that the row can have is built from what was recomputed, and compared whole.
     """
     try:
-        row = _decode(line)
+        row = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    prefix = _known.get((row.event, row.lane)) or _learn(row)
+    parts = _known.get((row.event, row.lane)) or _learn(row)
     payload = bytes(row.payload)
-    if prefix is None or payload[:1] != b"{" or not is_envelope(row):
+    if parts is None or payload[:1] != b"{" or not is_envelope(row):
         return None
-    hashed = sha256(prefix + payload).hexdigest()
-    chained = event_hash(head, row.event, hashed, index)
-    expected = spell(row, index, payload, (hashed, head, chained))
-    return chained if expected == line else None
+    preimage, name, start = parts
+    hashed = sha256(preimage + payload).hexdigest().encode()
+    before = head.encode()
+    # sha256("bernstein.event.v1\n" + prev_hash + "\n" + event + "\n" + payload_hash + "\n" + index)
+    chained = sha256(
+        b"bernstein.event.v1\n%b\n%b\n%b\n%d" % (before, name, hashed, index)
+    ).hexdigest()
+    end = _HASHES % (hashed, before, chained.encode(), row.ts.encode(), row.elapsed_s)
+    expected = b'{"index":%d%b%b%b' % (index, start, payload, end)
+    return chained if expected == data else None
 
 
-def _learn(row: JournalEntry) -> bytes | None:
-    """What stands before the payload in its preimage, for an event and lane that may be one."""
+def _learn(row: JournalEntry) -> tuple[bytes, bytes, bytes] | None:
+    """For an event and lane that may be one: what stands before the payload in its preimage, the
+    event's name, and what stands between index and payload in the line.
+    """
     if not (EVENT.fullmatch(row.event) and LANE.fullmatch(row.lane)):
         return None
     if len(_known) > 10_000:
         _known.clear()
-    prefix = f"bernstein.payload.v1\n{row.event}\n{row.lane}\n".encode()
-    _known[row.event, row.lane] = prefix
-    return prefix
+    _known[row.event, row.lane] = parts = (
+        f"bernstein.payload.v1\n{row.event}\n{row.lane}\n".encode(),
+        row.event.encode(),
+        f',"event":"{row.event}","lane":"{row.lane}","payload":'.encode(),
+    )
+    return parts
 
 
 def _slow(line: Line, index: int, head: str) -> ChainCheck | str:

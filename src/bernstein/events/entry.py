@@ -49,28 +49,19 @@ def event_hash(prev_hash: str, event: str, payload_hash: str, index: int) -> str
     ).hexdigest()
 
 
-_SPELLING = (
-    b'{"index":%d,"event":"%b","lane":"%b","payload":%b,"payload_hash":"%b","prev_hash":"%b",'
-    b'"event_hash":"%b","ts":"%b","elapsed_s":%.6f}'
-)
-
-
 def to_line(entry: JournalEntry) -> bytes:
     """The row's only spelling, without the LF."""
-    hashes = (entry.payload_hash, entry.prev_hash, entry.event_hash)
-    return spell(entry, entry.index, bytes(entry.payload), hashes)
-
-
-def spell(entry: JournalEntry, index: int, payload: bytes, hashes: tuple[str, str, str]) -> bytes:
-    """The spelling of a row with this index, payload, and these hashes (payload, prev, event)."""
-    return _SPELLING % (
-        index,
+    return (
+        b'{"index":%d,"event":"%b","lane":"%b","payload":%b,"payload_hash":"%b","prev_hash":"%b",'
+        b'"event_hash":"%b","ts":"%b","elapsed_s":%.6f}'
+    ) % (
+        entry.index,
         entry.event.encode(),
         entry.lane.encode(),
-        payload,
-        hashes[0].encode(),
-        hashes[1].encode(),
-        hashes[2].encode(),
+        bytes(entry.payload),
+        entry.payload_hash.encode(),
+        entry.prev_hash.encode(),
+        entry.event_hash.encode(),
         entry.ts.encode(),
         entry.elapsed_s,
     )
