@@ -157,6 +157,42 @@ def test_without_seal_and_spine_it_is_a_prefix_and_never_verified(sdd: SddDir, r
     assert "no seal" in verdict.note
 
 
+def test_a_deep_check_looks_into_payloads_and_bodies(sdd: SddDir) -> None:
+    from bernstein.seal.evidence import verify_deep
+
+    script(*RULES[:2], {"text": "t" * 70_000})
+    run = sdd.run(run_plan(PLAN, sdd).run_id)
+    keys = default_keys(sdd)
+    assert verify_deep(run, sdd, keys).verdict == "verified"
+    blob = next(path for path in sdd.blobs.rglob("*") if path.is_file())
+    good = blob.read_bytes()
+    blob.write_bytes(good[:-1] + b"x")
+    assert verify_deep(run, sdd, keys).verdict == "mismatch"
+    blob.write_bytes(good)
+    # A chain over a payload in another spelling: only a deep check sees it.
+    from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_hash, to_line
+
+    other = sdd.run("odd")
+    other.path.mkdir()
+    payload = b'{"b":1, "a":2}'
+    hashed = payload_hash("a", "", payload)
+    entry = JournalEntry(
+        0,
+        "a",
+        "",
+        msgspec.Raw(payload),
+        hashed,
+        GENESIS,
+        event_hash(GENESIS, "a", hashed, 0),
+        "2026-11-30T00:00:00.000000Z",
+        0.5,
+    )
+    other.journal.write_bytes(to_line(entry) + b"\n")
+    assert verify(sdd, other).verdict == "prefix"
+    verdict = verify_deep(other, sdd, keys)
+    assert (verdict.verdict, verdict.reason, verdict.step_index) == ("mismatch", "payload", 0)
+
+
 def test_times_that_were_changed_are_called_that(sdd: SddDir, run: RunDir) -> None:
     lines = run.journal.read_bytes().split(b"\n")
     lines[3] = lines[3].replace(b'"ts":"2', b'"ts":"3')

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import decode_strict
+from bernstein.canonical import decode_canonical, decode_strict
 from bernstein.errors import CanonicalError
 from bernstein.events.entry import EVENT, LANE, JournalEntry, to_line
 from bernstein.jsonl import read_lines
@@ -54,7 +54,11 @@ def payload_of(entry: JournalEntry) -> JsonObject:
     Raises:
         CanonicalError: It is not a JSON object.
     """
-    value = decode_strict(bytes(entry.payload))
+    raw = bytes(entry.payload)
+    try:
+        value = decode_canonical(raw)
+    except CanonicalError:
+        value = decode_strict(raw)  # another spelling, which the chain holds all the same
     if type(value) is not dict:
         raise CanonicalError("$", "a payload is a JSON object")
     return value

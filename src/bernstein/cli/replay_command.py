@@ -15,7 +15,7 @@ from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError, UsageError
 from bernstein.fold.rebuild import rebuild_state
 from bernstein.rundir import RunDir, write_file
-from bernstein.seal.evidence import Verdict, verify_run
+from bernstein.seal.evidence import Verdict, verify_deep, verify_run
 from bernstein.seal.signing import KeyStore
 
 EXIT_CODES = {"verified": 0, "flagged": 1, "mismatch": 1, "prefix": 2}
@@ -32,6 +32,7 @@ Examples:
 @click.command("replay", epilog=_EXAMPLE)
 @click.argument("arguments", metavar="RUN | diff A B", nargs=-1, required=True)
 @click.option("--verify", is_flag=True, help="Check the run's evidence.")
+@click.option("--deep", is_flag=True, help="With --verify: also inside payloads and blobs.")
 @click.option("--salvage", is_flag=True, help="List every bad line of the journal and go on.")
 @click.option("--from-step", type=int, metavar="N", help="Rebuild the state after N events.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -41,6 +42,7 @@ def command(
     arguments: tuple[str, ...],
     *,
     verify: bool,
+    deep: bool,
     salvage: bool,
     from_step: int | None,
     as_json: bool,
@@ -67,10 +69,11 @@ def command(
         return 0
     if salvage:
         return _salvage(run, as_json=as_json)
-    if not verify:
+    if not (verify or deep):
         _print_header(run, as_json=as_json)
         return 0
-    verdict = verify_run(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    check = verify_deep if deep else verify_run
+    verdict = check(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
     write_report(run, verdict)
     if as_json:
         print_json({"run_id": run.run_id, **msgspec.to_builtins(verdict)})

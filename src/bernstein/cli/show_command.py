@@ -7,11 +7,11 @@ from collections import Counter
 import click
 
 from bernstein.canonical import JsonObject
-from bernstein.chain.verify import check_chain
+from bernstein.chain.verify import ChainCheck, check_chain
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
-from bernstein.fold.run import TrajectoryEvent, project, read_events
+from bernstein.fold.run import read_events, start_fold
 from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.explain import shown_prompt
@@ -38,28 +38,27 @@ def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> i
         )
     if answers:
         return _print_answers(context, run)
-    events = list(read_events(run.journal, run.run_id))
-    info = run.read_info()
-    projection = project(events)
-    artifacts = {
-        str(item.payload.get("path")): item.payload.get("content", {}).get("digest")
-        for item in events
-        if item.kind == event.ARTIFACT_WRITTEN
-    }
+    return _print_run(run, chain, as_json=as_json)
+
+
+def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
+    fold, counts, calls = start_fold(run.run_id), Counter[str](), Counter[str]()
+    artifacts: dict[str, object] = {}
+    for item in read_events(run.journal, run.run_id):
+        fold.apply(item)
+        counts[item.kind] += 1
+        if item.kind == event.MODEL_CALL:
+            calls[str(item.payload.get("stepId", ""))] += 1
+        elif item.kind == event.ARTIFACT_WRITTEN:
+            artifacts[str(item.payload.get("path"))] = item.payload.get("content", {}).get("digest")
+    info, projection = run.read_info(), fold.finish()
     if as_json:
-        print_json(
-            {
-                **projection.to_json(),
-                "artifacts": artifacts,
-                "counts": Counter(item.kind for item in events),
-            }
-        )
+        print_json({**projection.to_json(), "artifacts": artifacts, "counts": counts})
         return 0
     plan = (info.get("plan") or {}).get("name")
     click.echo(f"run {run.run_id} {run.status()}" + (f": {plan}" if plan else ""))
     if info.get("source_run"):
         click.echo(f"a replay of {info['source_run']}")
-    calls = _calls_by_step(events)
     for node in projection.steps:
         _print_step(node, calls, 0)
     for band, totals in projection.usage_totals.items():
@@ -95,12 +94,6 @@ def _print_answers(context: Context, run: RunDir) -> int:
         else:
             click.echo(f"-- {outcome.as_error()}")
     return 0
-
-
-def _calls_by_step(events: list[TrajectoryEvent]) -> Counter[str]:
-    return Counter(
-        item.payload.get("stepId", "") for item in events if item.kind == event.MODEL_CALL
-    )
 
 
 def _print_step(node: JsonObject, calls: Counter[str], depth: int) -> None:

@@ -12,8 +12,9 @@ from bernstein.canonical import (
     decode_strict,
     sha256_hex,
 )
+from bernstein.chain.read import load_replay_events
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
-from bernstein.errors import CanonicalError, RecordingError
+from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.jsonl import read_lines
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.queue import load_recording
@@ -75,6 +76,42 @@ def verify_journal(path: Path) -> Verdict:
     run = RunDir(path.absolute().parent)
     sdd = SddDir(run.path.parents[1])
     return verify_run(run, sdd, default_keys(sdd))
+
+
+def verify_deep(run: RunDir, sdd: SddDir, keys: KeyStore) -> Verdict:
+    """``verify_run``, and inside each payload, and each large body that a call refers to.
+
+    Raises:
+        OSError: The journal cannot be read.
+    """
+    verdict = verify_run(run, sdd, keys)
+    if verdict.verdict == "mismatch":
+        return verdict
+    broken = _first_deep_problem(run, sdd)
+    if broken is None:
+        return verdict
+    return msgspec.structs.replace(
+        verdict, verdict="mismatch", reason=broken.reason, step_index=broken.index, note=broken.note
+    )
+
+
+def _first_deep_problem(run: RunDir, sdd: SddDir) -> Finding | None:
+    for row in load_replay_events(run.journal):
+        try:
+            decode_canonical(bytes(row.payload))
+        except CanonicalError as error:
+            return Finding("mismatch", "payload", row.index, note=str(error))
+    if not run.llm_calls.exists():
+        return None
+    blobs = BlobStore(sdd.blobs)
+    for digest in stored_refs(run):
+        try:
+            blobs.get(digest)
+        except ForgottenBodyError:
+            continue
+        except RecordingError as error:
+            return Finding("mismatch", "recording", note=str(error))
+    return None
 
 
 def verify_run(
@@ -199,11 +236,7 @@ def forgotten_bodies(run: RunDir, sdd: SddDir) -> int:
     """How many bodies of recorded calls stand as a digest alone."""
     if not run.llm_calls.exists():
         return 0
-    found = set()
-    for row in load_recording(run.llm_calls).rows:
-        for raw in (row.prompt, row.outcome):
-            if bytes(raw).startswith(b'{"byteLength":'):
-                found.add(decode_strict(bytes(raw))["digest"])
+    found = stored_refs(run)
     return sum(not (sdd.blobs / digest[:2] / digest).exists() for digest in found)
 
 
@@ -234,3 +267,13 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | N
     return Finding(
         "mismatch", "recording", problem.index, problem.expected, problem.actual, note=note
     )
+
+
+def stored_refs(run: RunDir) -> set[str]:
+    """Digests of the bodies that stand in a run's calls as a digest alone."""
+    found = set()
+    for row in load_recording(run.llm_calls).rows:
+        for raw in (row.prompt, row.outcome):
+            if bytes(raw).startswith(b'{"byteLength":'):
+                found.add(decode_strict(bytes(raw))["digest"])
+    return found

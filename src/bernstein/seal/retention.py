@@ -10,10 +10,8 @@ import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bernstein.errors import RecordingError
-from bernstein.recording.queue import load_recording
+from bernstein.errors import CanonicalError, RecordingError
+from bernstein.seal.evidence import stored_refs
 from bernstein.seal.spine import Spine, read_spine
 
 if TYPE_CHECKING:
@@ -68,10 +66,6 @@ def _source_of(run: RunDir) -> str | None:
 
 def large_bodies(run: RunDir) -> set[str]:
     """Digests of the large bodies that a run's calls hold."""
-    found: set[str] = set()
-    with contextlib.suppress(RecordingError, OSError):
-        for row in load_recording(run.llm_calls).rows:
-            for raw in (row.prompt, row.outcome):
-                if bytes(raw).startswith(b'{"byteLength":'):
-                    found.add(msgspec.json.decode(raw)["digest"])
-    return found
+    with contextlib.suppress(RecordingError, OSError, CanonicalError, KeyError, TypeError):
+        return stored_refs(run)
+    return set()
