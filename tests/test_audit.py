@@ -14,6 +14,7 @@ from bernstein.errors import JournalError, KeyUnavailableError, UsageError
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.audit import AuditChain, AuditKeys, check_audit
 from bernstein.seal.seals import highest_sealed_audit
+from bernstein.seal.signing import default_keys
 from tests.helpers import bernstein, rows
 from tests.test_seal import make_run
 
@@ -52,7 +53,7 @@ def test_a_row_can_be_worked_out_by_hand(sdd: SddDir, chain: AuditChain) -> None
 def test_it_is_verified_up_to_what_a_seal_names_and_a_prefix_beyond(
     sdd: SddDir, keys: AuditKeys, run: RunDir, chain: AuditChain
 ) -> None:
-    sealed = highest_sealed_audit(sdd)
+    sealed = highest_sealed_audit(sdd, default_keys(sdd))
     assert sealed is not None
     assert sealed[0] == 4
     assert check_audit(sdd.audit, keys, sealed).verdict == "verified"
@@ -65,7 +66,7 @@ def test_it_is_verified_up_to_what_a_seal_names_and_a_prefix_beyond(
 def test_every_flipped_bit_and_every_cut_is_a_mismatch(
     sdd: SddDir, keys: AuditKeys, run: RunDir
 ) -> None:
-    sealed = highest_sealed_audit(sdd)
+    sealed = highest_sealed_audit(sdd, default_keys(sdd))
     data = sdd.audit.read_bytes()
     for at in range(len(data)):
         changed = bytearray(data)
@@ -83,7 +84,7 @@ def test_every_flipped_bit_and_every_cut_is_a_mismatch(
 
 def test_without_the_key_nothing_is_checked(sdd: SddDir, keys: AuditKeys, run: RunDir) -> None:
     other = AuditKeys(Path("elsewhere"))
-    check = check_audit(sdd.audit, other, highest_sealed_audit(sdd))
+    check = check_audit(sdd.audit, other, highest_sealed_audit(sdd, default_keys(sdd)))
     assert check.verdict == "unchecked"
     done = bernstein("audit", "verify", env={"BERNSTEIN_KEYS_DIR": str(Path.cwd() / "none")})
     assert done.returncode == 2
@@ -121,6 +122,9 @@ def test_what_cannot_be_chained_is_refused(sdd: SddDir, keys: AuditKeys, chain: 
         chain.append("Wrong Type", {})
     with sdd.audit.open("ab") as file:
         file.write(b"torn")
+    assert chain.append("a", {}).index == 4  # a torn line is set aside
+    with sdd.audit.open("ab") as file:
+        file.write(b"broken\n")
     with pytest.raises(JournalError):
         chain.append("a", {})
     with pytest.raises(KeyUnavailableError):

@@ -288,6 +288,18 @@ def test_what_something_irreversible_follows_is_always_durable(
         assert len(synced) == 1
 
 
+def test_what_must_be_on_disk_before_a_row_is_put_there_before_it(tmp_path: Path) -> None:
+    order: list[str] = []
+    fsync = os.fsync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bernstein.chain.sync.os.fsync", lambda fd: (order.append("row"), fsync(fd)))
+        with EventJournal(
+            "run", tmp_path, durable=True, before_sync=lambda: order.append("recording")
+        ) as opened:
+            opened.append("a", {})
+    assert order == ["recording", "row"]
+
+
 def test_buffered_rows_are_on_disk_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = threading.Event()
     monkeypatch.setattr("bernstein.chain.sync.os.fsync", lambda _: synced.set())

@@ -621,6 +621,45 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("kind", ["miss", "provider", "canonical"])
+def test_errors_pass_between_processes(kind: str) -> None:
+    import pickle
+
+    from bernstein.errors import CanonicalError
+
+    error = {
+        "miss": ReplayMissError(
+            "m", key="k", model="x", recorded=2, requested=3, reason="exhausted"
+        ),
+        "provider": ProviderError("Busy", 429, "slow"),
+        "canonical": CanonicalError("$.a", "no"),
+    }[kind]
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.__dict__ == error.__dict__
+
+
+def test_a_forked_child_is_not_served_what_its_parent_was_answered(sdd: SddDir) -> None:
+    program("0")
+    Path("forking.py").write_text(FORKING.replace("range(6)", "range(2)"))
+    command = [sys.executable, "forking.py"]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+    parent = next(
+        run for run in sdd.list_runs() if [row["lane"] for row in rows(run.llm_calls)] == ["", ""]
+    )
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "BERNSTEIN_REPLAY_RUN_ID": parent.run_id},
+    )
+    assert done.returncode != 0
+    assert "a forked child asks" in done.stderr
+
+
 def test_forked_children_record_runs_of_their_own_and_harm_nobody(sdd: SddDir) -> None:
     program("0")
     Path("forking.py").write_text(FORKING)

@@ -169,8 +169,16 @@ def test_verify_many_runs(sdd: SddDir, run: RunDir) -> None:
     assert verdicts == {run.run_id: None, other.run_id: "recording"}
     assert bernstein("verify", run.run_id).returncode == 0
     assert bernstein("verify").returncode == 2
-    run.seal.unlink()
-    assert bernstein("verify", run.run_id).returncode == 1  # the spine knows of its seal
+    run.journal.unlink()
+    done = bernstein("verify", "--all", "--json")
+    assert {row["run_id"]: row["reason"] for row in json.loads(done.stdout)} == {
+        run.run_id: "missing",
+        other.run_id: "recording",
+    }
+    shutil.rmtree(run.path)
+    done = bernstein("verify", "--all")
+    assert done.returncode == 1
+    assert f"{run.run_id} mismatch" in done.stdout
 
 
 def test_determinism_of_one_run_and_of_two(sdd: SddDir, run: RunDir) -> None:

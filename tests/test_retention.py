@@ -72,6 +72,30 @@ def test_a_pruned_run_reads_as_pruned_and_the_others_are_verified(sdd: SddDir) -
     assert verify(sdd, new).verdict == "verified"
 
 
+def test_the_run_that_ends_stays_whatever_is_pinned_and_is_reported_on(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make(sdd)
+    source.keep.touch()
+    monkeypatch.setenv("BERNSTEIN_REPLAY_RETENTION", "1")
+    replayed = run_plan(PLAN, sdd, replay=source.run_id)
+    assert replayed.exit_code == 0
+    assert replayed.coverage is not None
+    assert names(sdd) == [source.run_id, replayed.run_id]
+    missed = run_plan(PLAN.replace("One", "Two"), sdd, replay=source.run_id)
+    assert missed.exit_code == 3
+    assert names(sdd) == [source.run_id, missed.run_id]
+    assert make(sdd).path.exists()
+
+
+def test_a_recording_that_cannot_be_read_keeps_what_it_may_hold(sdd: SddDir) -> None:
+    first, second = make(sdd, "s" * 70_000), make(sdd, "s" * 70_000)
+    with second.llm_calls.open("ab") as file:
+        file.write(b"garbage\n")
+    prune(sdd, [first], default_keys(sdd))
+    assert any(path.is_file() for path in sdd.blobs.rglob("*"))
+
+
 def test_a_large_body_goes_with_the_last_run_that_holds_it(sdd: SddDir) -> None:
     shared, own = "s" * 70_000, "o" * 70_000
     first, second = make(sdd, shared), make(sdd, shared)
@@ -94,10 +118,10 @@ def test_prune_on_the_command_line(sdd: SddDir) -> None:
     old, pinned, new = make(sdd), make(sdd), make(sdd)
     assert bernstein("runs", "keep", pinned.run_id).returncode == 0
     done = bernstein("runs", "prune", "--keep", "1", "--dry-run")
-    assert done.stdout == f"would remove {old.run_id}\nwould remove {new.run_id}\n"
+    assert done.stdout == f"would remove {old.run_id}\n"
     assert len(names(sdd)) == 3
     assert bernstein("runs", "prune").returncode == 2
-    assert bernstein("runs", "prune", "--keep", "2").stdout == f"removed {old.run_id}\n"
+    assert bernstein("runs", "prune", "--keep", "1").stdout == f"removed {old.run_id}\n"
     assert names(sdd) == [pinned.run_id, new.run_id]
     assert bernstein("runs", "keep", "--off", pinned.run_id).returncode == 0
     assert bernstein("runs", "prune", "--keep", "1").stdout == f"removed {pinned.run_id}\n"

@@ -391,8 +391,66 @@ def test_an_entry_is_not_put_behind_a_broken_one(sdd: SddDir, run: RunDir) -> No
     key = default_keys(sdd).signing_key()
     with sdd.spine.open("ab") as file:
         file.write(b"{}")
+    assert Spine(sdd.spine).append("run", "x", None, key).index == 2  # a torn line is set aside
+    with sdd.spine.open("ab") as file:
+        file.write(b"{}\n")
     with pytest.raises(JournalError, match="lineage verify"):
         Spine(sdd.spine).append("run", "x", None, key)
+
+
+def test_a_torn_spine_is_mended_by_the_next_seal(sdd: SddDir, run: RunDir) -> None:
+    sdd.spine.write_bytes(sdd.spine.read_bytes()[:-20])
+    assert verify(sdd, run).reason == "spine"
+    other = make_run(sdd)
+    assert verify(sdd, other).verdict == "verified"
+    seal_journal_into_spine(run.run_id, sdd.path)
+    assert verify(sdd, run).verdict == "verified"
+
+
+def test_a_spine_written_anew_without_our_key_verifies_nothing(
+    sdd: SddDir, run: RunDir, tmp_path: Path
+) -> None:
+    other = make_run(sdd)
+    thief = KeyStore(tmp_path / "thief", sdd.keys)
+    entries = read_spine(sdd.spine, default_keys(sdd)).entries
+    sdd.spine.unlink()
+    for entry in entries:
+        if entry.run_id == run.run_id:
+            Spine(sdd.spine).append(
+                entry.kind, entry.run_id, entry.seal_sha256, thief.signing_key(), entry.subject
+            )
+    assert verify(sdd, run).verdict == "prefix"
+    assert "do not trust" in verify(sdd, run).note
+    assert verify(sdd, other).verdict == "mismatch"
+
+
+def test_artifacts_that_a_crash_kept_out_of_the_spine_are_entered_with_their_run(
+    sdd: SddDir, run: RunDir
+) -> None:
+    sdd.spine.write_bytes(b"")
+    seal_journal_into_spine(run.run_id, sdd.path)
+    kinds = [entry.kind for entry in read_spine(sdd.spine, default_keys(sdd)).entries]
+    assert kinds == ["artifact", "run"]
+
+
+def test_an_answer_that_was_written_half_keeps_its_run_from_being_sealed(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bernstein.capture.run import OpenRun
+
+    append = OpenRun.append
+
+    def full(self: OpenRun, kind: str, payload: Any, lane: str = "") -> Any:
+        if kind == "model.usage":
+            raise OSError(28, "No space left on device")
+        return append(self, kind, payload, lane)
+
+    monkeypatch.setattr(OpenRun, "append", full)
+    script(*RULES)
+    report = run_plan(PLAN, sdd)
+    assert report.exit_code == 1
+    assert "without a seal" in (report.seal_problem or "")
+    assert not sdd.run(report.run_id).seal.exists()
 
 
 def test_an_entry_is_the_canonical_spelling_and_its_hash_can_be_worked_out(

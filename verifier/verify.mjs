@@ -83,9 +83,12 @@ const checkJournal = (data) => {
   let head = "0".repeat(64);
   const rows = lines(data, "journal");
   rows.forEach((line, index) => {
-    const row = parse(line);
     const start = line.indexOf('"payload":') + 10;
-    const payload = line.subarray(start, line.lastIndexOf(',"payload_hash":"'));
+    const end = line.lastIndexOf(',"payload_hash":"');
+    const payload = line.subarray(start, end);
+    expect(start > 10 && payload[0] === 123, `row ${index}: no payload`);
+    // Inside the payload the chain vouches for bytes, so it is not read.
+    const row = parse(Buffer.concat([line.subarray(0, start), Buffer.from("null"), line.subarray(end)]));
     const { event, lane } = row;
     expect(/^[a-z][a-z0-9_.]{0,63}$/.test(event), `row ${index}: event`);
     expect(/^[A-Za-z0-9._/-]{0,128}$/.test(lane), `row ${index}: lane`);

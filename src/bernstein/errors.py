@@ -35,6 +35,19 @@ class BernsteinError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # By its facts, not by its arguments: worker processes hand errors to their parents.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    kind: type[BernsteinError], args: tuple[object, ...], facts: dict[str, object]
+) -> BernsteinError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
 
 class UsageError(BernsteinError):
     """You asked wrongly."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MAX_FILE_BYTES = 64 * 2**20
 RESERVED_RUN_IDS = frozenset({"latest", "diff"})
 
 
@@ -83,7 +84,7 @@ class RunDir:
             RecordingError: The file is there and is not a JSON object.
         """
         try:
-            data = self.run_json.read_bytes()
+            data = read_file(self.run_json)
         except FileNotFoundError:
             return {}
         try:
@@ -99,8 +100,8 @@ class RunDir:
     def is_running(self) -> bool:
         """Whether a process holds the run's lock."""
         try:
-            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -273,6 +274,31 @@ def make_private(path: Path) -> None:
         folder = folder.parent
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file, by no link.
+
+    Raises:
+        FileNotFoundError: There is none.
+        RecordingError: Something else stands there, or more than 64 MiB.
+    """
+    fd = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+            own = os.open(path.name, flags, dir_fd=fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+        with os.fdopen(own, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+                raise RecordingError(f"{path} is not a file of ours")
+            return file.read()
+    finally:
+        os.close(fd)
 
 
 def write_file(path: Path, data: bytes) -> None:

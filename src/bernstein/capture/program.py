@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bernstein.capture.run import OpenRun
-from bernstein.errors import ReplayMissError, UsageError
+from bernstein.errors import BernsteinError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.rundir import open_sdd
 from bernstein.settings import read_settings
@@ -35,6 +35,14 @@ def process_scope() -> CallScope:
     global _process  # noqa: PLW0603 - one run a process is the point
     with _process_lock:
         if _process is None or _process.run.pid != os.getpid():
+            if _process is not None and _process.run.source is not None:
+                raise ReplayMissError(
+                    "replay miss: a forked child asks, and what it was answered is not in the "
+                    "recording of its parent\n  replay the child's own run, or ask in threads",
+                    key="",
+                    model="",
+                    reason="no_recording",
+                )
             run = open_program_run()
             _process = CallScope(run)
             atexit.register(_end_process_run, run)
@@ -91,6 +99,7 @@ def close_program_run(run: OpenRun, status: event.RunStatus) -> int:
     if run.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {run.seal_problem}\n")
     coverage, comparison = run.coverage(), run.comparison()
+    run.retain()
     if coverage is None or comparison is None:
         return int(run.seal_problem is not None)
     if run.hold is not None and run.hold.has_expired:
@@ -108,7 +117,11 @@ def _end_process_run(run: OpenRun) -> None:
     if run.pid != os.getpid():
         return  # a forked child, whose parent ends this run
     has_failed = _has_failed or run.store.first_miss is not None
-    code = close_program_run(run, "failed" if has_failed else "completed")
+    try:
+        code = close_program_run(run, "failed" if has_failed else "completed")
+    except (BernsteinError, OSError) as error:
+        sys.stderr.write(f"bernstein: the run could not be ended: {error}\n")
+        code = ReplayMissError.exit_code if run.store.first_miss is not None else 1
     if code == ReplayMissError.exit_code or (code and not _has_failed):
         # At exit the interpreter's own code can only be overruled like this.
         sys.stdout.flush()

@@ -33,6 +33,7 @@ from bernstein.errors import (
     BudgetError,
     RecordingError,
     ReplayMissError,
+    SealError,
 )
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
@@ -45,7 +46,7 @@ from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.evidence import forgotten_bodies, verify_run
 from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
-from bernstein.seal.retention import choose_pruned, prune
+from bernstein.seal.retention import prune_to
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
@@ -84,6 +85,7 @@ class OpenRun:
         self.pid = os.getpid()
         self._retention = settings.retention
         self.is_closed = False
+        self._is_damaged = False
         # How to end each call that is under way, by its seq.
         self.open_calls: dict[int, Callable[[], None]] = {}
         self._keys = KeyStore(settings.keys_dir, sdd.keys)
@@ -126,7 +128,7 @@ class OpenRun:
         self.fixtures = FixtureStore(
             self.dir.fixtures, self.source.fixtures if self.source else None
         )
-        self.journal = EventJournal(self.dir.run_id, sdd.path)
+        self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self.store.sync)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
         self.hold = Hold(self.store.recording.rows) if self.source and not follows_score else None
@@ -234,6 +236,7 @@ class OpenRun:
         with self.rows():
             if self.is_closed:
                 return
+            self._is_damaged = True  # until all rows of this answer are written
             self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
             self.call_count += 1
             kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
@@ -252,6 +255,7 @@ class OpenRun:
                     event.model_usage(step_id, call.provider, call.model, usage.to_json()),
                     lane,
                 )
+            self._is_damaged = False
 
     # --- the end
 
@@ -270,14 +274,23 @@ class OpenRun:
 
         What keeps it from being sealed stands in ``seal_problem``.
         """
-        self._close_files(status)
         try:
+            self._close_files(status)
+            if self._is_damaged:
+                raise SealError("a call could not be written whole; the run ends without a seal")
             seal_run(self.dir, self.sdd, self._keys, status)
-            if self._retention is not None:
-                prune(self.sdd, choose_pruned(self.sdd, self._retention), self._keys)
         except (BernsteinError, OSError) as error:
             # Not silently: whoever ran it is told, and the exit code is not 0.
             self.seal_problem = str(error)
+
+    def retain(self) -> None:
+        """Let old runs go, as the settings say; after everything was read of this one.
+
+        Raises:
+            BernsteinError, OSError: They cannot be removed.
+        """
+        if self._retention is not None:
+            prune_to(self.sdd, self._retention, self._keys, ending=self.dir.run_id)
 
     def _close_files(self, status: event.RunStatus) -> None:
         with self.lock:

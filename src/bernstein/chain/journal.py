@@ -40,6 +40,7 @@ from bernstein.jsonl import (
 from bernstein.rundir import SddDir, make_private
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 
@@ -52,8 +53,18 @@ class EventJournal:
     is on disk by then; threads that wait share one fsync.
     """
 
-    def __init__(self, run_id: str, sdd_dir: Path | str, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        sdd_dir: Path | str,
+        *,
+        durable: bool = False,
+        before_sync: Callable[[], None] | None = None,
+    ) -> None:
         """Open the journal of ``run_id`` below ``sdd_dir``, made where there is none.
+
+        ``before_sync`` puts on disk what must be there before any row is: the recorded calls that
+        rows prove.
 
         A torn last line is set aside to ``journal.torn-<n>`` beside the journal.
 
@@ -70,7 +81,8 @@ class EventJournal:
         self._durable = durable
         self._pid = os.getpid()
         self._fd = open_append(self.path)
-        self._sync = DiskSync(self._fd)
+        self._before_sync = before_sync
+        self._sync = DiskSync(self._fd, before_sync)
         with self._thread_lock, locked(self._fd):
             self.torn_path = set_torn_line_aside(self._fd, self.path)
 
@@ -131,7 +143,7 @@ class EventJournal:
         """Open the file anew in a forked child: an inherited descriptor's lock excludes nobody."""
         self._thread_lock = threading.Lock()
         self._fd = open_append(self.path)
-        self._sync = DiskSync(self._fd)
+        self._sync = DiskSync(self._fd, self._before_sync)
         self._pid = os.getpid()
 
     def close(self) -> None:

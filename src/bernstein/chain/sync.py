@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FLUSH_S = 0.05
 
@@ -14,8 +18,9 @@ FLUSH_S = 0.05
 class DiskSync:
     """The fsyncs of one open file; safe for threads."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, before: Callable[[], None] | None = None) -> None:
         self._fd = fd
+        self._before = before
         self._state = threading.Condition()
         self._written = 0
         self._synced = 0
@@ -85,6 +90,8 @@ class DiskSync:
     def _sync(self, upto: int) -> None:
         failure: OSError | None = None
         try:
+            if self._before is not None:
+                self._before()
             os.fsync(self._fd)
         except OSError as error:
             failure = error

@@ -8,6 +8,7 @@ import msgspec
 from bernstein.cli.app import Context, print_json
 from bernstein.seal.audit import AuditKeys, check_audit
 from bernstein.seal.seals import highest_sealed_audit
+from bernstein.seal.signing import KeyStore
 
 _EXIT = {"verified": 0, "mismatch": 1, "prefix": 2, "unchecked": 2}
 
@@ -22,7 +23,8 @@ def command() -> None:
 @click.pass_obj
 def verify(context: Context, *, as_json: bool) -> int:
     """Check every row: 0 verified, 1 mismatch, 2 without a key, or where no seal names the last."""
-    sealed = highest_sealed_audit(context.sdd)
+    keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
+    sealed = highest_sealed_audit(context.sdd, keys)
     check = check_audit(context.sdd.audit, AuditKeys(context.settings.keys_dir), sealed)
     if as_json:
         print_json(msgspec.to_builtins(check))

@@ -7,7 +7,7 @@ import click
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import RecordingError, UsageError
 from bernstein.rundir import write_file
-from bernstein.seal.retention import choose_pruned, prune
+from bernstein.seal.retention import choose_pruned, prune_to
 from bernstein.seal.signing import KeyStore
 
 _EXAMPLE = """\b
@@ -82,11 +82,10 @@ def prune_runs(context: Context, count: int | None, *, dry_run: bool) -> int:
     count = count or context.settings.retention
     if count is None:
         raise UsageError("say how many runs stay\n  for example: bernstein runs prune --keep 20")
-    runs = choose_pruned(context.sdd, count)
+    keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
+    runs = choose_pruned(context.sdd, count) if dry_run else prune_to(context.sdd, count, keys)
     for run in runs:
         click.echo(f"{'would remove' if dry_run else 'removed'} {run.run_id}")
-    if not dry_run:
-        prune(context.sdd, runs, KeyStore(context.settings.keys_dir, context.sdd.keys))
     if not runs:
         click.echo("nothing to remove")
     return 0

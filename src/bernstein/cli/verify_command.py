@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from bernstein.chain.decisions import compare_decisions
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.replay_command import EXIT_CODES, verdict_line, write_report
 from bernstein.errors import UsageError
+from bernstein.events.entry import GENESIS
 from bernstein.rundir import SddDir
 from bernstein.seal.evidence import Verdict, verify_run
 from bernstein.seal.signing import KeyStore
-from bernstein.seal.spine import read_spine
+from bernstein.seal.spine import SpineReading, read_spine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,12 +67,13 @@ def command(
     if bool(run_ids) == all_runs:
         raise UsageError("name runs to check, or give --all\n  for example: bernstein verify --all")
     runs = context.sdd.list_runs() if all_runs else [context.sdd.find_run(r) for r in run_ids]
-    runs = [run for run in runs if run.journal.exists() or not all_runs]
     counts: Counter[str] = Counter()
     results = []
-    for run, verdict in _verify_all(context, runs):
+    gone = _gone_runs(context) if all_runs else []
+    for run, verdict in chain(_verify_all(context, runs), gone):
         counts[verdict.verdict] += 1
-        write_report(run, verdict)
+        if run.path.is_dir():
+            write_report(run, verdict)
         if as_json:
             results.append({"run_id": run.run_id, **msgspec.to_builtins(verdict)})
         elif not (quiet and verdict.verdict == "verified"):
@@ -82,6 +85,25 @@ def command(
         click.echo(f"{len(runs)} runs: {said or 'none'}")
     codes = {EXIT_CODES[name] for name in counts}
     return 1 if 1 in codes else max(codes, default=0)
+
+
+def _gone_runs(context: Context) -> list[tuple[RunDir, Verdict]]:
+    """Runs that the spine has as sealed, and that are neither here nor said to be pruned."""
+    spine = read_spine(context.sdd.spine, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    last = {entry.run_id: entry.kind for entry in spine.entries if entry.kind != "artifact"}
+    missing = Verdict(
+        "mismatch",
+        0,
+        GENESIS,
+        "missing",
+        0,
+        note="the spine has it as sealed, and its folder is gone",
+    )
+    return [
+        (context.sdd.run(run_id), missing)
+        for run_id, kind in last.items()
+        if kind != "pruned" and not context.sdd.run(run_id).path.exists()
+    ]
 
 
 def _verify_all(context: Context, runs: list[RunDir]) -> Iterator[tuple[RunDir, Verdict]]:
@@ -110,7 +132,22 @@ def _verify_batch(sdd_path: Path, keys_dir: Path, names: list[str]) -> list[Verd
     sdd = SddDir(sdd_path)
     keys = KeyStore(keys_dir, sdd.keys)
     spine = read_spine(sdd.spine, keys)
-    return [verify_run(sdd.run(name), sdd, keys, spine) for name in names]
+    return [_verify_one(sdd.run(name), sdd, keys, spine) for name in names]
+
+
+def _verify_one(run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading) -> Verdict:
+    """The verdict on one run; a file that cannot be read is part of it, and ends no check."""
+    try:
+        return verify_run(run, sdd, keys, spine)
+    except FileNotFoundError:
+        sealed = spine.sealed(run.run_id)
+        if sealed is None:
+            return Verdict("prefix", 0, GENESIS, note="it has no journal")
+        return Verdict("mismatch", 0, GENESIS, "missing", 0, note="its journal is gone")
+    except OSError as error:
+        return Verdict(
+            "mismatch", 0, GENESIS, "not_a_row", 0, note=f"{error.strerror}: {error.filename}"
+        )
 
 
 def _determinism(context: Context, run_ids: tuple[str, ...], *, as_json: bool) -> int:

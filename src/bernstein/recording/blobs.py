@@ -24,7 +24,7 @@ class BlobStore:
         """Keep ``data``; the same bytes are kept once."""
         ref = digest_of_bytes(data)
         path = self._path(ref.digest)
-        if not path.exists():
+        if not path.exists() or sha256_hex(path.read_bytes()) != ref.digest:
             make_private(path.parent)
             write_file(path, data)
         return ref

@@ -220,6 +220,11 @@ class DeterministicStore:
             self._rows.written(row)
             self._done += 1
 
+    def sync(self) -> None:
+        """Put the recorded rows on disk."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
+
     def close(self) -> None:
         """Put everything on disk and close the files; a second call does nothing."""
         for fd in (self._fd, self._misses_fd):

@@ -154,6 +154,7 @@ class PlanRun:
         if isinstance(self._error, UsageError):
             raise self._error
         coverage, comparison = run.coverage(), run.comparison()
+        run.retain()
         statuses = self._schedule.statuses()
         return RunReport(
             run_id=run.dir.run_id,

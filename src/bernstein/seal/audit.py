@@ -6,6 +6,7 @@ for the first. Rule: without the key nothing can be checked, and nothing is call
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import re
@@ -17,7 +18,14 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError, KeyUnavailableError, UsageError
 from bernstein.events.entry import GENESIS
-from bernstein.jsonl import append_line, last_line, locked, open_append, read_lines
+from bernstein.jsonl import (
+    append_line,
+    last_line,
+    locked,
+    open_append,
+    read_lines,
+    set_torn_line_aside,
+)
 from bernstein.rundir import make_private, write_file
 
 if TYPE_CHECKING:
@@ -134,6 +142,7 @@ class AuditChain:
         fd = open_append(self._path)
         try:
             with locked(fd):
+                set_torn_line_aside(fd, self._path)
                 prev_hash, index = self._tail(fd)
                 row = AuditRow(index, kind, payload, key_id, prev_hash, "")
                 row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
@@ -194,17 +203,18 @@ def check_audit(path: Path, keys: AuditKeys, sealed: tuple[int, str] | None) -> 
 
 
 def audit_state(path: Path) -> tuple[int, str]:
-    """How many rows the chain has and the last hmac, as a seal names them; unchecked."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0, GENESIS
-    try:
-        line = last_line(fd)
-    finally:
-        os.close(fd)
-    row = _parse(line.data) if line is not None and line.is_whole else None
-    return (0, GENESIS) if row is None else (row.index + 1, row.hmac)
+    """How many rows follow each other from the first, and the last one's hmac: what a seal names.
+
+    The hmacs themselves are checked by ``check_audit``, under the key.
+    """
+    count, head = 0, GENESIS
+    with contextlib.suppress(FileNotFoundError):
+        for line in read_lines(path):
+            row = _parse(line.data) if line.is_whole else None
+            if row is None or (row.index, row.prev_hash) != (count, head):
+                break
+            count, head = count + 1, row.hmac
+    return count, head
 
 
 def _parse(line: bytes) -> AuditRow | None:

@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import SddDir, is_run_id, make_private, make_sdd
 from bernstein.seal.checkpoint import InclusionProof, check_proof, prove_entry
 from bernstein.seal.digest_form import digest_forms
-from bernstein.seal.evidence import Verdict, check_contents, verify_run
+from bernstein.seal.evidence import Verdict, check_contents, stored_refs, verify_run
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.spine import Spine, SpineEntry, read_spine
 
@@ -75,6 +76,8 @@ def export_run(
             f"run {run.run_id} is not exported: {verdict.verdict} "
             f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"
         )
+    if (run.path / "proof.json").exists():
+        _check(run, sdd, *_read_proof(run))
     entries = read_spine(sdd.spine, keys).entries
     place = [e.index for e in entries if e.run_id == run.run_id and e.kind in {"run", "received"}]
     # Over the spine up to the entry, so that a bundle does not change as the spine grows.
@@ -96,6 +99,8 @@ def _members(run: RunDir, sdd: SddDir, *, with_bodies: bool) -> Iterator[tuple[s
     forms = digest_forms(run, BlobStore(sdd.blobs)) if not with_bodies else {}
     for name in _FILES:
         path = run.path / name
+        if name == "misses.jsonl" and not with_bodies:
+            continue  # it shows parts of prompts
         if (stem := name.removesuffix(".jsonl")) in forms:
             yield name, b"".join(forms[stem])
         elif path.is_file() and not path.is_symlink():
@@ -131,13 +136,17 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
         _check(run, project, seal, proof)
         target = sdd.run(run.run_id)
         if target.path.exists():
-            raise BundleError(f"there is a run {run.run_id} here already")
+            _refuse_second(target, run, sdd, keys)
+        referred = stored_refs(run) if run.llm_calls.exists() else set()
         for blob in project.blobs.glob("*/*"):
             kept = sdd.blobs / blob.parent.name / blob.name
+            if blob.name not in referred:
+                raise BundleError(f"no call of the run refers to the body {blob.name}")
             if not kept.exists():
                 make_private(kept.parent)
                 shutil.move(blob, kept)
-        run.path.rename(target.path)
+        if not target.path.exists():
+            run.path.rename(target.path)
     public = bytes.fromhex(proof.public_key)
     if trust_key is not None:
         keys.trust(seal.key_id, public)
@@ -146,6 +155,13 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
     data = target.seal.read_bytes()
     Spine(sdd.spine).append("received", target.run_id, sha256_hex(data), keys.signing_key())
     return target
+
+
+def _refuse_second(target: RunDir, run: RunDir, sdd: SddDir, keys: KeyStore) -> None:
+    """Refuse a run that is here already, unless a crash kept it out of the spine."""
+    is_same = target.seal.exists() and target.seal.read_bytes() == run.seal.read_bytes()
+    if not is_same or read_spine(sdd.spine, keys).sealed(run.run_id) is not None:
+        raise BundleError(f"there is a run {run.run_id} here already")
 
 
 def _unpack(source: Path, project: SddDir) -> RunDir:
@@ -163,7 +179,16 @@ def _unpack(source: Path, project: SddDir) -> RunDir:
                     path = project.blobs / found["blob"][:2] / found["blob"]
                     make_private(path.parent)
                 _write_member(bundle, info, path)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+                if found["blob"] and sha256_hex(path.read_bytes()) != found["blob"]:
+                    raise BundleError(f"{info.filename} holds other bytes than its name says")
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+    ) as error:
         raise BundleError(f"{source} is not a bundle: {error}") from error
     return run
 

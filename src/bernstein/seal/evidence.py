@@ -18,7 +18,7 @@ from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.jsonl import read_lines
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.queue import load_recording
-from bernstein.rundir import RunDir, SddDir
+from bernstein.rundir import RunDir, SddDir, read_file
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import first_difference, read_chained_calls
 from bernstein.seal.seals import Seal, parse_seal
@@ -166,7 +166,9 @@ def _check_seal(
     run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading, chain: ChainCheck
 ) -> Finding:
     try:
-        data = run.seal.read_bytes()
+        data = read_file(run.seal)
+    except RecordingError as error:
+        return Finding("mismatch", "seal", note=str(error))
     except FileNotFoundError:
         recorded = _check_recording(run, sdd, None)
         if recorded is not None:
@@ -227,6 +229,11 @@ def _check_signature(
     if trust == "unknown":
         note = f"sealed by key {seal.key_id}, which you do not trust"
         return Finding("prefix", signer=seal.key_id, note=note)
+    for signer in sorted({entry.key_id for entry in spine.entries}):
+        if keys.find_public(signer)[1] == "unknown":
+            # Who has no key of ours can write a whole spine anew, but not sign it as one of us.
+            note = f"the spine has entries by key {signer}, which you do not trust"
+            return Finding("prefix", signer=seal.key_id, note=note)
     forgotten = forgotten_bodies(run, sdd)
     note = f"{forgotten} bodies are forgotten or not here" if forgotten else ""
     return Finding("verified", signer=seal.key_id, note=note)
@@ -234,9 +241,12 @@ def _check_signature(
 
 def forgotten_bodies(run: RunDir, sdd: SddDir) -> int:
     """How many bodies of recorded calls stand as a digest alone."""
-    if not run.llm_calls.exists():
-        return 0
-    found = stored_refs(run)
+    found = stored_refs(run) if run.llm_calls.exists() else set()
+    if run.fixtures.exists():
+        for line in read_lines(run.fixtures):
+            response = decode_canonical(line.data)["response"]
+            if isinstance(response, dict) and response.keys() == {"byteLength", "digest"}:
+                found.add(response["digest"])
     return sum(not (sdd.blobs / digest[:2] / digest).exists() for digest in found)
 
 

@@ -37,19 +37,26 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
         raise SealError(
             f"run {run.run_id} is {verdict.verdict} ({verdict.reason or verdict.note}): without "
             "its bodies nothing would prove it\n"
-            f"  seal it first: bernstein lineage seal {run.run_id}"
+            f"  see: bernstein replay {run.run_id} --verify"
         )
     forms = digest_forms(run, BlobStore(sdd.blobs))
     data = {name: b"".join(forms[name]) for name in ("llm_calls", "fixtures") if name in forms}
-    gone = large_bodies(run)
+    gone = large_bodies(run) or set()
+    spine = read_spine(sdd.spine, keys)
+    forgotten = {entry.run_id for entry in spine.entries if entry.kind == "forgotten"}
     held: dict[str, str] = {}
     for other in sdd.list_runs():
-        if other.run_id != run.run_id:
-            held |= dict.fromkeys(gone & large_bodies(other), other.run_id)
+        if other.run_id != run.run_id and other.run_id not in forgotten:
+            bodies = large_bodies(other)
+            # A recording that cannot be read may hold any of them.
+            held |= dict.fromkeys(gone if bodies is None else gone & bodies, other.run_id)
     # The spine first: a crash in between leaves bodies that are said to be forgotten, and a second
     # call finishes; the other way round nothing would say why they are gone.
-    sealed = read_spine(sdd.spine, keys).sealed(run.run_id)
+    sealed = spine.sealed(run.run_id)
     Spine(sdd.spine).append("forgotten", run.run_id, sealed, keys.signing_key())
+    # What a miss showed of prompts, and torn ends of the recording; no seal names these.
+    for path in (run.misses, *run.path.glob("*.torn-*")):
+        path.unlink(missing_ok=True)
     for name, lines in data.items():
         write_file(run.path / f"{name}.jsonl", lines)
     for digest in gone - held.keys():

@@ -7,10 +7,12 @@ a run's folder are never touched. A pruned run reads as pruned in the spine, not
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from typing import TYPE_CHECKING
 
 from bernstein.errors import CanonicalError, RecordingError
+from bernstein.jsonl import locked, open_append
 from bernstein.seal.evidence import stored_refs
 from bernstein.seal.spine import Spine, read_spine
 
@@ -19,17 +21,35 @@ if TYPE_CHECKING:
     from bernstein.seal.signing import KeyStore
 
 
-def choose_pruned(sdd: SddDir, keep: int) -> list[RunDir]:
-    """The runs that go so that ``keep`` finished ones stay: replays first, then the oldest."""
+def choose_pruned(sdd: SddDir, keep: int, ending: str | None = None) -> list[RunDir]:
+    """The runs that go so that ``keep`` finished ones stay: replays first, then the oldest.
+
+    Args:
+        sdd: The project.
+        keep: How many stay, beside those that are pinned.
+        ending: A run that ends now; it counts, and stays.
+    """
     runs = sdd.list_runs()
     running = [run for run in runs if run.is_running()]
     names = {run.run_id for run in running}
-    protected = names | {_source_of(run) for run in running}
-    finished = [run for run in runs if run.run_id not in names]
-    may_go = [run for run in finished if run.run_id not in protected and not run.keep.exists()]
+    protected = names | {_source_of(run) for run in running} | {ending}
+    finished = [run for run in runs if run.run_id not in names and not run.keep.exists()]
+    may_go = [run for run in finished if run.run_id not in protected]
     # A list is oldest first, and sorting keeps that order within replays and recordings.
     may_go.sort(key=lambda run: _source_of(run) is None)
     return may_go[: max(len(finished) - keep, 0)]
+
+
+def prune_to(sdd: SddDir, keep: int, keys: KeyStore, ending: str | None = None) -> list[RunDir]:
+    """Remove what ``choose_pruned`` names; one process at a time. What went is returned."""
+    fd = open_append(sdd.path / "prune.lock")
+    try:
+        with locked(fd):
+            runs = choose_pruned(sdd, keep, ending)
+            prune(sdd, runs, keys)
+    finally:
+        os.close(fd)
+    return runs
 
 
 def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
@@ -45,16 +65,23 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     key = keys.signing_key()
     gone: set[str] = set()
     for run in runs:
-        gone |= large_bodies(run)
+        gone |= large_bodies(run) or set()
         seal = sealed.sealed(run.run_id)
         if seal is not None:
             Spine(sdd.spine).append("pruned", run.run_id, seal, key)
-        shutil.rmtree(run.path)
-    if gone:
-        for run in sdd.list_runs():
-            gone -= large_bodies(run)
-        for digest in gone:
-            (sdd.blobs / digest[:2] / digest).unlink(missing_ok=True)
+        # Away first, in one step: a run that is half removed would read as tampered with.
+        removed = sdd.runs / f".pruned-{run.run_id}"
+        run.path.rename(removed)
+        shutil.rmtree(removed)
+    if not gone:
+        return
+    for run in sdd.list_runs():
+        held = large_bodies(run)
+        if held is None:
+            return  # a recording that cannot be read may hold any of them
+        gone -= held
+    for digest in gone:
+        (sdd.blobs / digest[:2] / digest).unlink(missing_ok=True)
 
 
 def _source_of(run: RunDir) -> str | None:
@@ -64,8 +91,11 @@ def _source_of(run: RunDir) -> str | None:
     return None
 
 
-def large_bodies(run: RunDir) -> set[str]:
-    """Digests of the large bodies that a run's calls hold."""
-    with contextlib.suppress(RecordingError, OSError, CanonicalError, KeyError, TypeError):
+def large_bodies(run: RunDir) -> set[str] | None:
+    """Digests of the large bodies that a run's calls hold; None where they cannot be read."""
+    if not run.llm_calls.exists():
+        return set()
+    try:
         return stored_refs(run)
-    return set()
+    except (RecordingError, OSError, CanonicalError, KeyError, TypeError):
+        return None

@@ -19,7 +19,7 @@ from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import SddDir, write_file
 from bernstein.seal.audit import audit_state
 from bernstein.seal.digest_form import recording_digests
-from bernstein.seal.signing import default_keys, is_signed_by
+from bernstein.seal.signing import SigningKey, default_keys, is_signed_by
 from bernstein.seal.spine import Spine, SpineEntry, Subject, read_spine
 
 if TYPE_CHECKING:
@@ -124,22 +124,32 @@ def seal_run(run: RunDir, sdd: SddDir, keys: KeyStore, status: SealStatus) -> Sp
         raise SealError(f"run {run.run_id} cannot be sealed: {error}") from error
     finally:
         os.close(fd)
-    spine = Spine(sdd.spine)
-    for artifact in seal.artifacts:
-        spine.append("artifact", run.run_id, sha256_hex(data), key, artifact)
-    return spine.append("run", run.run_id, sha256_hex(data), key)
+    return _enter(run, sdd, key, data, seal.artifacts)
 
 
 def _complete(run: RunDir, sdd: SddDir, keys: KeyStore) -> SpineEntry:
     """Enter a seal of ours into the spine, where a crash kept it out."""
     data = run.seal.read_bytes()
     seal = parse_seal(data)
-    key = keys.signing_key()
-    if seal is None or seal.key_id not in keys.own_ids() or not seal.is_signed_by(key.public):
+    public = None if seal is None else keys.find_public(seal.key_id)[0]
+    is_own = seal is not None and seal.key_id in keys.own_ids()
+    if seal is None or public is None or not is_own or not seal.is_signed_by(public):
         raise SealError(f"run {run.run_id} has a seal that is not yours; it cannot be sealed again")
-    if read_spine(sdd.spine, keys).sealed(run.run_id) is not None:
+    reading = read_spine(sdd.spine, keys)
+    if reading.sealed(run.run_id) is not None:
         raise SealError(f"run {run.run_id} is sealed already")
-    return Spine(sdd.spine).append("run", run.run_id, sha256_hex(data), key)
+    known = [entry.subject for entry in reading.entries if entry.run_id == run.run_id]
+    return _enter(run, sdd, keys.signing_key(), data, [a for a in seal.artifacts if a not in known])
+
+
+def _enter(
+    run: RunDir, sdd: SddDir, key: SigningKey, seal: bytes, artifacts: list[Subject]
+) -> SpineEntry:
+    """Enter a seal into the spine: first the files that the run wrote, then the run."""
+    spine = Spine(sdd.spine)
+    for artifact in artifacts:
+        spine.append("artifact", run.run_id, sha256_hex(seal), key, artifact)
+    return spine.append("run", run.run_id, sha256_hex(seal), key)
 
 
 def seal_interrupted(run: RunDir, sdd: SddDir, keys: KeyStore) -> SpineEntry:
@@ -181,14 +191,23 @@ def seal_journal_into_spine(
     return seal_interrupted(sdd.run(run_id), sdd, keys or default_keys(sdd))
 
 
-def highest_sealed_audit(sdd: SddDir) -> tuple[int, str] | None:
-    """The longest audit chain that a seal of this project names: its count and last hmac."""
+def highest_sealed_audit(sdd: SddDir, keys: KeyStore) -> tuple[int, str] | None:
+    """The longest audit chain that a seal of this project names: its count and last hmac.
+
+    Seals of runs that came from elsewhere, and such as are not signed by a key of ours, name none.
+    """
+    here = {e.seal_sha256 for e in read_spine(sdd.spine, keys).entries if e.kind == "run"}
+    own = keys.own_ids()
     found: tuple[int, str] | None = None
     for run in sdd.list_runs():
-        if run.seal.is_file():
-            seal = parse_seal(run.seal.read_bytes())
-            if seal is not None and (found is None or seal.audit.count > found[0]):
-                found = (seal.audit.count, seal.audit.hmac)
+        if not run.seal.is_file() or run.seal.is_symlink():
+            continue
+        data = run.seal.read_bytes()
+        seal = parse_seal(data)
+        if seal is None or seal.key_id not in own or sha256_hex(data) not in here:
+            continue
+        if found is None or seal.audit.count > found[0]:
+            found = (seal.audit.count, seal.audit.hmac)
     return found
 
 

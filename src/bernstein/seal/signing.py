@@ -74,7 +74,8 @@ class KeyStore:
         own = self._keys_dir / f"{key_id}.ed25519"
         if len(key_id) == 64 and not key_id.strip("0123456789abcdef"):
             if own.exists():
-                return _read_key(own).public, "own"
+                key = _read_key(own)
+                return (key.public, "own") if key.key_id == key_id else (None, "unknown")
             for folder, trust in (
                 (self._keys_dir / "trusted", "trusted"),
                 (self._project_keys, "unknown"),
@@ -144,7 +145,11 @@ def _read_key(path: Path) -> SigningKey:
         Ed25519PrivateKey,
     )
 
-    private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text("ascii").strip()))
+    try:
+        data = bytes.fromhex(path.read_text("ascii").strip())
+        private = Ed25519PrivateKey.from_private_bytes(data)
+    except ValueError as error:
+        raise KeyUnavailableError(f"{path} is not a key; restore it or take it away") from error
     public = private.public_key().public_bytes_raw()
     return SigningKey(sha256_hex(public), public, private)
 

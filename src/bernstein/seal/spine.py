@@ -15,7 +15,14 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError
 from bernstein.events.entry import GENESIS
-from bernstein.jsonl import append_line, last_line, locked, open_append, read_lines
+from bernstein.jsonl import (
+    append_line,
+    last_line,
+    locked,
+    open_append,
+    read_lines,
+    set_torn_line_aside,
+)
 from bernstein.rundir import make_private
 from bernstein.seal.signing import is_signed_by
 
@@ -149,6 +156,8 @@ class Spine:
         fd = open_append(self._path)
         try:
             with locked(fd):
+                # A power cut can tear the last line; what it entered is then entered again.
+                set_torn_line_aside(fd, self._path)
                 head, index = self._tail(fd)
                 entry = SpineEntry(
                     index, kind, run_id, subject, seal_sha256, head, key.key_id, "", ""
