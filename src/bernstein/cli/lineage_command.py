@@ -188,7 +188,8 @@ def check(context: Context, file: Path, key: str | None) -> int:
         said = f"run {entry.run_id} is entry {entry.index} of {found.size}"
     else:
         found = parse_checkpoint(data.decode("utf-8", "replace"))
-        public, trust = keys.find_public(found.key_id)
+        public, known = keys.find_public(found.key_id)
+        trust = "trusted" if key == found.key_id else known
         if public is None or not found.is_signed_by(public):
             raise ProofError(
                 f"the checkpoint is not signed by key {found.key_id}, or that is unknown"
