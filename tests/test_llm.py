@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,49 @@ def test_a_call_that_the_caller_cancels_is_cancelled_again(session: Session) -> 
     rules = ({"match": "slow", "text": "late", "delay_s": 30}, {"text": "fast"})
     assert session.record(program, *rules) == ["timed out", "fast"]
     assert session.replay(program) == ["timed out", "fast"]
+    assert session.relation == "identical"
+
+
+def test_races_side_by_side_have_the_winners_that_they_had(session: Session) -> None:
+    async def race(number: int) -> str:
+        with scope(f"race{number}"):
+            tasks = [asyncio.create_task(atext(f"{number} {name}")) for name in "abc"]
+            done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            first = sorted(task.result() for task in done)
+            return f"{first} {await atext(f'{number} after')}"
+
+    async def program() -> list[str]:
+        return list(await asyncio.gather(*(race(n) for n in range(4))))
+
+    winners = {"match": "0 b|1 c|2 a|3 b", "text": "{0} #{n}", "delay_s": [0.01, 0.03]}
+    losers = {"match": "[abc]$", "text": "{0} #{n}", "delay_s": 0.2}
+    recorded = session.record(program, winners, losers, ECHO)
+    for _ in range(8):
+        assert session.replay(program) == recorded
+        assert session.relation in {"identical", "equivalent"}
+
+
+def test_a_stream_that_times_out_shows_the_same_pieces_again(session: Session) -> None:
+    async def program() -> list[str]:
+        seen: list[str] = []
+
+        async def read_all() -> None:
+            async for item in astream_llm("p", model=MODEL):
+                assert isinstance(item, Chunk)
+                seen.append(item.text)
+                if len(seen) == 3:
+                    await asyncio.sleep(60)
+
+        with suppress(TimeoutError):
+            await asyncio.wait_for(read_all(), 0.1)
+        return seen
+
+    recorded = session.record(program, {**STREAM, "reasoning": None})
+    assert len(recorded) == 3
+    assert session.replay(program) == recorded
     assert session.relation == "identical"
 
 

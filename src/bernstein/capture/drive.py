@@ -89,7 +89,7 @@ async def adrive(policy: Policy) -> AsyncIterator[Chunk | LlmAnswer]:
                         await asyncio.sleep(seconds)
                     case Release(hold, row):
                         _release_among_tasks(hold, row)
-            except (GeneratorExit, asyncio.CancelledError):
+            except GeneratorExit:
                 raise
             except BaseException as failure:  # noqa: BLE001 - handed to the policy, not swallowed
                 error = failure

@@ -7,6 +7,7 @@ request, its next piece, a pause. What it yields for the reader are the Chunks.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -125,12 +126,21 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
     source = _serve(call, run, served) if served is not None else _ask_live(call, run.seed)
     try:
         outcome = yield from _read(source, read)
+    except CancelledError:
+        if not run.follows_score:
+            if run.hold is not None and served is not None:
+                # It ends when its turn has come, like any other.
+                yield Wait(run.hold.wait(served), run.hold.bound_s)
+            finish(_cancelled(read))
+            if run.hold is not None and served is not None:
+                run.hold.answer_went_out(served)
+        raise
     except (_ReaderLeftError, GeneratorExit) as left:
         # The caller closed its stream, or cancelled the call. In a plan only the end of the run
         # cancels, and is in the chain as that.
         if not run.follows_score:
             is_reader = isinstance(left, _ReaderLeftError)
-            finish(_what_was_read(read) if is_reader else _CANCELLED)
+            finish(_what_was_read(read) if is_reader else _cancelled(read))
             if run.hold is not None and served is not None:
                 run.hold.answer_went_out(served)
         raise GeneratorExit from None
@@ -145,7 +155,13 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
     return outcome
 
 
-_CANCELLED = LlmFailure("Cancelled", None, "the caller cancelled the call")
+_CANCELLED = "Cancelled"
+
+
+def _cancelled(read: list[Chunk]) -> LlmFailure:
+    """The outcome of a call that its caller cancelled, with what had been streamed until then."""
+    partial = _what_was_read(read) if read else None
+    return LlmFailure(_CANCELLED, None, "the caller cancelled the call", partial)
 
 
 class _ReaderLeftError(Exception):
@@ -193,7 +209,7 @@ def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> Source:
         yield piece
     if is_left:
         _refuse(run, row, "the recorded reader left this stream here, this one reads on")
-    if outcome == _CANCELLED:
+    if isinstance(outcome, LlmFailure) and outcome.error_class == _CANCELLED:
         # The caller will cancel it again, if it is the caller that was recorded.
         yield Wait(Future(), row.elapsed_s + DEFAULT_BOUND_S)
         _refuse(run, row, "the recorded caller cancelled this call, this one still waits for it")

@@ -8,6 +8,7 @@ for the rest of the replay and that is reported.
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ class Hold:
         self._ended = 0
         self._outstanding = sorted(row.done for row in rows)
         self._released: set[int] = set()
-        self._waiting: list[tuple[int, int, Future[None]]] = []
+        self._waiting: list[tuple[int, int, int, Future[None]]] = []
+        self._asked = itertools.count()
 
     def call_began(self) -> None:
         """Count a call, served or live."""
@@ -43,7 +45,7 @@ class Hold:
         """A future that is done when the answer of ``row`` may go out."""
         ticket: Future[None] = Future()
         with self._lock:
-            heapq.heappush(self._waiting, (row.done, row.begun, ticket))
+            heapq.heappush(self._waiting, (row.done, row.begun, next(self._asked), ticket))
         self._wake()
         return ticket
 
@@ -74,11 +76,15 @@ class Hold:
         with self._lock:
             while self._outstanding and self._outstanding[0] in self._released:
                 self._outstanding.pop(0)
+            while self._waiting and self._waiting[0][-1].cancelled():
+                heapq.heappop(self._waiting)  # its caller cancelled, and may wait for it anew
+            while self._waiting and self._waiting[0][-1].cancelled():
+                heapq.heappop(self._waiting)  # its caller cancelled, and may wait for it anew
             if self.has_expired:
-                ready = [ticket for _, _, ticket in sorted(self._waiting, key=lambda w: w[0])]
+                ready = [ticket for *_, ticket in sorted(self._waiting, key=lambda w: w[:3])]
                 self._waiting = []
             elif self._waiting and self._outstanding:
-                done, begun, ticket = self._waiting[0]
+                done, begun, _, ticket = self._waiting[0]
                 if done == self._outstanding[0] and self._begun >= begun:
                     heapq.heappop(self._waiting)
                     ready = [ticket]
