@@ -33,7 +33,7 @@ class Figure(NamedTuple):
     """One line of the report; times in seconds for one unit of work."""
 
     name: str
-    goal: float
+    goal: float | str
     floor: str
     floor_s: float
     code_s: float
@@ -236,7 +236,7 @@ def durable(folder: Path) -> Figure:
             thread.join()
 
     shared_s, alone_s = best(together, alone, 160)
-    return Figure("durable, one thread", 0, "durable, 16 threads", shared_s, alone_s)
+    return Figure("durable, one thread", ">=10", "durable, 16 threads", shared_s, alone_s)
 
 
 def main() -> None:
