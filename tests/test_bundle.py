@@ -119,14 +119,8 @@ def test_two_verifiers_in_two_languages_agree(sdd: SddDir, tmp_path: Path) -> No
         names = opened.namelist()
     for name in names:
         for _ in range(4):
-
-            def flip(members: dict[str, bytes], name: str = name) -> dict[str, bytes]:
-                data = bytearray(members[name])
-                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-                return {**members, name: bytes(data)}
-
             bundle.write_bytes(good)
-            rewrite(bundle, flip)
+            flip_bit(bundle, name, draw)
             assert check_by_node(bundle, own_id(sdd))[0] == check(bundle, own_id(sdd))[0] == 1
 
 
@@ -189,6 +183,15 @@ def test_without_bodies_everything_else_still_verifies(
     assert check(full, own_id(sdd))[0] == 0
 
 
+def flip_bit(bundle: Path, name: str, draw: random.Random) -> None:
+    def flip(members: dict[str, bytes]) -> dict[str, bytes]:
+        data = bytearray(members[name])
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        return {**members, name: bytes(data)}
+
+    rewrite(bundle, flip)
+
+
 def rewrite(bundle: Path, change: Any) -> None:
     """Write a bundle anew with its members changed."""
     with zipfile.ZipFile(bundle) as opened:
@@ -209,14 +212,8 @@ def test_whatever_is_changed_in_a_bundle_both_verifiers_refuse(
         names = opened.namelist()
     for name in names:
         for _ in range(12):
-
-            def flip(members: dict[str, bytes], name: str = name) -> dict[str, bytes]:
-                data = bytearray(members[name])
-                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-                return {**members, name: bytes(data)}
-
             bundle.write_bytes(good)
-            rewrite(bundle, flip)
+            flip_bit(bundle, name, draw)
             code, said = check(bundle, own_id(sdd))
             assert code == 1, (name, said)
             with pytest.raises(BundleError):

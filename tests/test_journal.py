@@ -336,6 +336,27 @@ def test_after_a_failing_fsync_no_row_is_acknowledged_and_none_is_there_twice(
     ]
 
 
+def test_ctrl_c_during_an_fsync_loses_no_row_and_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def interrupted(fd: int) -> None:
+        monkeypatch.setattr("bernstein.chain.sync.os.fsync", fsync)
+        raise KeyboardInterrupt
+
+    journal = EventJournal("r", tmp_path, durable=True)
+    monkeypatch.setattr("bernstein.chain.sync.os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        journal.append("a", {})
+    closing = threading.Thread(target=lambda: (journal.append("b", {}), journal.close()))
+    closing.daemon = True
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert [row.event for row in load_replay_events(journal.path)] == ["a", "b"]
+
+
 def test_rows_survive_kill_9(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"

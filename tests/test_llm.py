@@ -326,6 +326,25 @@ def test_races_side_by_side_have_the_winners_that_they_had(session: Session) -> 
         assert session.relation in {"identical", "equivalent"}
 
 
+def test_a_call_that_is_cancelled_again_while_it_waits_for_its_turn_ends(session: Session) -> None:
+    is_recording = True
+
+    async def program() -> None:
+        first, second = (asyncio.create_task(atext(name)) for name in "ab")
+        await asyncio.sleep(0.05)
+        if not is_recording:
+            second.cancel()  # before its turn, so that it waits
+            await asyncio.sleep(0.05)
+        for task in (first, second):
+            task.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+
+    session.record(program, {**ECHO, "delay_s": 60})
+    is_recording = False
+    session.replay(program)
+    assert session.relation in {"identical", "equivalent"}
+
+
 def test_a_stream_that_times_out_shows_the_same_pieces_again(session: Session) -> None:
     async def program() -> list[str]:
         seen: list[str] = []

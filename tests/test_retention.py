@@ -6,7 +6,7 @@ import pytest
 
 from bernstein.errors import SettingsError
 from bernstein.rundir import RunDir, SddDir
-from bernstein.seal.retention import choose_pruned, prune
+from bernstein.seal.retention import choose_pruned, prune, prune_to
 from bernstein.seal.signing import default_keys
 from bernstein.seal.spine import read_spine
 from bernstein.settings import read_settings
@@ -47,6 +47,25 @@ def test_it_acts_when_a_run_ends_and_counts_that_run(
     monkeypatch.delenv("BERNSTEIN_REPLAY_RETENTION")
     make(sdd)
     assert len(names(sdd)) == 3
+
+
+def test_what_a_kill_left_of_a_pruned_run_goes_with_the_next_prune(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, kept = make(sdd), make(sdd)
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bernstein.seal.retention.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prune_to(sdd, 1, default_keys(sdd))
+    assert [path.name for path in sdd.runs.glob(".*")] == [f".pruned-{gone.run_id}"]
+    assert prune_to(sdd, 1, default_keys(sdd)) == []
+    assert list(sdd.runs.glob(".*")) == []
+    assert names(sdd) == [kept.run_id]
+    assert bernstein("verify", "--all").returncode == 0
 
 
 def test_a_running_run_its_source_and_a_pinned_run_stay(sdd: SddDir, tmp_path: Path) -> None:

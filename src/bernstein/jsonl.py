@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from bernstein.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MAX_LINE_BYTES = 64 * 2**20
@@ -96,6 +96,24 @@ def append_line(fd: int, line: bytes) -> None:
             f"only {written} of {len(line)} bytes could be written; the row was "
             "taken back, free some space and go on",
         )
+
+
+def append_linked(path: Path, link: Callable[[Line | None], bytes]) -> None:
+    """Write the line that ``link`` makes of the last one; it is on disk when this returns.
+
+    The lock spans the read and the write. A torn last line, as a power cut leaves it, is set aside.
+
+    Raises:
+        OSError: The disk refuses; where the write did, the file is as before.
+    """
+    fd = open_append(path)
+    try:
+        with locked(fd):
+            set_torn_line_aside(fd, path)
+            append_line(fd, link(last_line(fd)) + b"\n")
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -89,17 +89,7 @@ def with_retries(call: LlmCall, scope_: CallScope, max_retries: int) -> Policy:
 
 def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
     run, lane = scope_.run, scope_.lane
-    if run.follows_score:
-        yield Wait(run.score.turn(lane))
-    with run.lock:
-        seq = run.begin_call(call, lane, scope_.step_id)
-        was_in_flight = run.was_in_flight(call, lane)
-    if was_in_flight:
-        # The recorded run ended during this call; so will this one, and if not, it is a miss.
-        never = run.score.turn(lane) if run.follows_score else Future[None]()
-        yield Wait(never, None if run.score.ends_cancelled else DEFAULT_BOUND_S)
-    with run.lock:
-        served = run.store.take(call, lane) if run.store.is_replay else None
+    seq, served = yield from _begin(call, scope_)
     begun_s = time.monotonic()
     read: list[Chunk] = []
 
@@ -117,6 +107,11 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
         if run.hold is not None:
             run.hold.call_ended()
 
+    def end_early(outcome: LlmAnswer | LlmFailure) -> None:
+        finish(outcome)
+        if run.hold is not None and served is not None:
+            run.hold.answer_went_out(served)
+
     def end() -> None:
         if read:
             finish(_what_was_read(read))
@@ -128,21 +123,19 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
         outcome = yield from _read(source, read)
     except CancelledError:
         if not run.follows_score:
-            if run.hold is not None and served is not None:
-                # It ends when its turn has come, like any other.
-                yield Wait(run.hold.wait(served), run.hold.bound_s)
-            finish(_cancelled(read))
-            if run.hold is not None and served is not None:
-                run.hold.answer_went_out(served)
+            try:
+                if run.hold is not None and served is not None:
+                    # It ends when its turn has come, like any other.
+                    yield from _await_turn(run.hold, served)
+            finally:
+                end_early(_cancelled(read))
         raise
     except (_ReaderLeftError, GeneratorExit) as left:
         # The caller closed its stream, or cancelled the call. In a plan only the end of the run
         # cancels, and is in the chain as that.
         if not run.follows_score:
             is_reader = isinstance(left, _ReaderLeftError)
-            finish(_what_was_read(read) if is_reader else _cancelled(read))
-            if run.hold is not None and served is not None:
-                run.hold.answer_went_out(served)
+            end_early(_what_was_read(read) if is_reader else _cancelled(read))
         raise GeneratorExit from None
     seen.has_streamed = bool(read)
     if run.follows_score:
@@ -153,6 +146,23 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
     if isinstance(outcome, LlmFailure):
         raise outcome.as_error()
     return outcome
+
+
+def _begin(call: LlmCall, scope_: CallScope) -> Generator[Effect, Any, tuple[int, CallRow | None]]:
+    """Begin a call once its turn has come: its number, and the recorded call that serves it."""
+    run, lane = scope_.run, scope_.lane
+    if run.follows_score:
+        yield Wait(run.score.turn(lane))
+    with run.lock:
+        seq = run.begin_call(call, lane, scope_.step_id)
+        was_in_flight = run.was_in_flight(call, lane)
+    if was_in_flight:
+        # The recorded run ended during this call; so will this one, and if not, it is a miss.
+        never = run.score.turn(lane) if run.follows_score else Future[None]()
+        yield Wait(never, None if run.score.ends_cancelled else DEFAULT_BOUND_S)
+    with run.lock:
+        served = run.store.take(call, lane) if run.store.is_replay else None
+    return seq, served
 
 
 _CANCELLED = "Cancelled"
@@ -205,7 +215,7 @@ def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> Source:
     for number, piece in enumerate(pieces, 1):
         if is_left and number == len(pieces) and run.hold is not None:
             # The reader leaves after this one, which ends the call: so its turn is now.
-            yield Wait(run.hold.wait(row), run.hold.bound_s)
+            yield from _await_turn(run.hold, row)
         yield piece
     if is_left:
         _refuse(run, row, "the recorded reader left this stream here, this one reads on")
@@ -214,10 +224,13 @@ def _serve(call: LlmCall, run: OpenRun, row: CallRow) -> Source:
         yield Wait(Future(), row.elapsed_s + DEFAULT_BOUND_S)
         _refuse(run, row, "the recorded caller cancelled this call, this one still waits for it")
     if run.hold is not None:
-        in_time = yield Wait(run.hold.wait(row), run.hold.bound_s)
-        if not in_time:
-            run.hold.expire()
+        yield from _await_turn(run.hold, row)
     return outcome
+
+
+def _await_turn(hold: Hold, row: CallRow) -> Generator[Effect, Any, None]:
+    if not (yield Wait(hold.wait(row), hold.bound_s)):
+        hold.expire()
 
 
 def _refuse(run: OpenRun, row: CallRow, what: str) -> None:

@@ -151,7 +151,8 @@ class EventJournal:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
-                self._sync.close()
+                if self._pid == os.getpid():  # what a forked child has not written it need not sync
+                    self._sync.close()
             finally:
                 os.close(fd)
 

@@ -88,22 +88,26 @@ class DiskSync:
             self._flusher.join()
 
     def _sync(self, upto: int) -> None:
+        is_on_disk = False
         failure: OSError | None = None
         try:
             if self._before is not None:
                 self._before()
             os.fsync(self._fd)
+            is_on_disk = True
         except OSError as error:
+            # The kernel may have dropped the pages: a later fsync that works proves nothing.
             failure = error
-        with self._state:
-            self._is_syncing = False
-            if failure is None:
-                self._synced = max(self._synced, upto)
-            else:
-                # The kernel may have dropped the pages: a later fsync that works proves nothing.
-                self._failure = failure
-            self._state.notify_all()
-            self._raise_failure()
+        finally:  # Ctrl-C can end an fsync too: then another has to be made
+            with self._state:
+                self._is_syncing = False
+                if is_on_disk:
+                    self._synced = max(self._synced, upto)
+                self._failure = self._failure or failure
+                self._state.notify_all()
+        if failure is not None:
+            with self._state:
+                self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -6,7 +6,7 @@ Rule: bad data never raises here and never ends the check silently; it becomes a
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -127,15 +127,10 @@ def _slow(line: Line, index: int, head: str) -> ChainCheck | str:
     row = parse_row(line.data) if line.is_whole else "torn"
     if not isinstance(row, JournalEntry):
         return ChainCheck(index, head, "", row, index)
-    if row.index != index or row.prev_hash != head:
-        return ChainCheck(index, head, "", "order", index, head, row.prev_hash)
-    hashed = payload_hash(row.event, row.lane, bytes(row.payload))
-    if hashed != row.payload_hash:
-        return ChainCheck(index, head, "", "payload", index, hashed, row.payload_hash)
-    chained = event_hash(head, row.event, hashed, index)
-    if chained != row.event_hash:
-        return ChainCheck(index, head, "", "event", index, chained, row.event_hash)
-    return chained
+    problem = _problem(row, index, head)
+    if problem is not None:
+        return ChainCheck(index, head, "", problem.reason, index, problem.expected, problem.actual)
+    return row.event_hash
 
 
 class BadLine(msgspec.Struct, frozen=True):
@@ -165,7 +160,7 @@ def find_bad_lines(path: Path) -> Iterator[BadLine]:
             ):
                 yield BadLine(number, offset, "order")
             elif problem := _problem(row, row.index, row.prev_hash):
-                yield BadLine(number, offset, problem)
+                yield BadLine(number, offset, problem.reason)
             head, index = row.event_hash, row.index + 1
         offset += len(line.data) + 1
 
@@ -179,23 +174,31 @@ def checked_rows(path: Path) -> Iterator[JournalEntry]:
     head = GENESIS
     for index, line in enumerate(read_lines(path)):
         row = parse_row(line.data) if line.is_whole else "torn"
-        problem = row if isinstance(row, str) else _problem(row, index, head)
-        if problem is not None or isinstance(row, str):
-            raise RecordingError(
-                f"{path} does not hold at row {index}: {problem}\n"
-                f"  see: bernstein replay {path.parent.name} --verify"
-            )
+        if isinstance(row, str):
+            raise _does_not_hold(path, index, row)
+        if problem := _problem(row, index, head):
+            raise _does_not_hold(path, index, problem.reason)
         yield row
         head = row.event_hash
 
 
-def _problem(row: JournalEntry, index: int, head: str) -> ChainReason | None:
+class _Problem(NamedTuple):
+    """Why a row does not hold: the hash that it should state, and the one that it states."""
+
+    reason: ChainReason
+    expected: str
+    actual: str
+
+
+def _problem(row: JournalEntry, index: int, head: str) -> _Problem | None:
     if row.index != index or row.prev_hash != head:
-        return "order"
-    if payload_hash(row.event, row.lane, bytes(row.payload)) != row.payload_hash:
-        return "payload"
-    if event_hash(head, row.event, row.payload_hash, index) != row.event_hash:
-        return "event"
+        return _Problem("order", head, row.prev_hash)
+    hashed = payload_hash(row.event, row.lane, bytes(row.payload))
+    if hashed != row.payload_hash:
+        return _Problem("payload", hashed, row.payload_hash)
+    chained = event_hash(head, row.event, hashed, index)
+    if chained != row.event_hash:
+        return _Problem("event", chained, row.event_hash)
     return None
 
 
@@ -207,8 +210,12 @@ def compute_replay_fingerprint(path: Path) -> str:
     """
     check = check_chain(path)
     if check.reason is not None:
-        raise RecordingError(
-            f"{path} does not hold at row {check.step_index}: {check.reason}\n"
-            f"  see: bernstein replay {path.parent.name} --verify"
-        )
+        raise _does_not_hold(path, check.step_index, check.reason)
     return check.head
+
+
+def _does_not_hold(path: Path, index: int | None, reason: ChainReason) -> RecordingError:
+    return RecordingError(
+        f"{path} does not hold at row {index}: {reason}\n"
+        f"  see: bernstein replay {path.parent.name} --verify"
+    )

@@ -78,8 +78,6 @@ class Hold:
                 self._outstanding.pop(0)
             while self._waiting and self._waiting[0][-1].cancelled():
                 heapq.heappop(self._waiting)  # its caller cancelled, and may wait for it anew
-            while self._waiting and self._waiting[0][-1].cancelled():
-                heapq.heappop(self._waiting)  # its caller cancelled, and may wait for it anew
             if self.has_expired:
                 ready = [ticket for *_, ticket in sorted(self._waiting, key=lambda w: w[:3])]
                 self._waiting = []
@@ -89,5 +87,5 @@ class Hold:
                     heapq.heappop(self._waiting)
                     ready = [ticket]
         for ticket in ready:
-            if not ticket.cancelled():
+            if ticket.set_running_or_notify_cancel():
                 ticket.set_result(None)

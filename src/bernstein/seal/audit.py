@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import os
 import re
 import secrets
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -18,18 +17,13 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError, KeyUnavailableError, UsageError
 from bernstein.events.entry import GENESIS
-from bernstein.jsonl import (
-    append_line,
-    last_line,
-    locked,
-    open_append,
-    read_lines,
-    set_torn_line_aside,
-)
+from bernstein.jsonl import append_linked, read_lines
 from bernstein.rundir import make_private, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bernstein.jsonl import Line
 
 AuditVerdict: TypeAlias = Literal["verified", "mismatch", "prefix", "unchecked"]
 
@@ -138,25 +132,23 @@ class AuditChain:
         if not _TYPE.fullmatch(kind):
             raise UsageError(f"audit type {kind!r} does not match {_TYPE.pattern}")
         key_id, key = self._keys.current()
-        make_private(self._path.parent)
-        fd = open_append(self._path)
-        try:
-            with locked(fd):
-                set_torn_line_aside(fd, self._path)
-                prev_hash, index = self._tail(fd)
-                row = AuditRow(index, kind, payload, key_id, prev_hash, "")
-                row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
-                append_line(fd, canonical_bytes(msgspec.to_builtins(row)) + b"\n")
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        return row
+        rows: list[AuditRow] = []
 
-    def _tail(self, fd: int) -> tuple[str, int]:
-        line = last_line(fd)
+        def link(last: Line | None) -> bytes:
+            prev_hash, index = self._tail(last)
+            row = AuditRow(index, kind, payload, key_id, prev_hash, "")
+            row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
+            rows.append(row)
+            return canonical_bytes(msgspec.to_builtins(row))
+
+        make_private(self._path.parent)
+        append_linked(self._path, link)
+        return rows[0]
+
+    def _tail(self, line: Line | None) -> tuple[str, int]:
         if line is None:
             return GENESIS, 0
-        row = _parse(line.data) if line.is_whole else None
+        row = _parse(line.data)
         if row is None:
             raise JournalError(
                 f"{self._path} does not end in a whole row\n"

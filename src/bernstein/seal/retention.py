@@ -45,6 +45,8 @@ def prune_to(sdd: SddDir, keep: int, keys: KeyStore, ending: str | None = None) 
     fd = open_append(sdd.path / "prune.lock")
     try:
         with locked(fd):
+            for half_removed in sdd.runs.glob(".pruned-*"):
+                shutil.rmtree(half_removed)  # a kill kept the last prune from ending
             runs = choose_pruned(sdd, keep, ending)
             prune(sdd, runs, keys)
     finally:

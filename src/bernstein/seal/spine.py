@@ -6,7 +6,6 @@ Rule 2: an entry is taken only in its canonical spelling, behind the entry that 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,14 +14,7 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError
 from bernstein.events.entry import GENESIS
-from bernstein.jsonl import (
-    append_line,
-    last_line,
-    locked,
-    open_append,
-    read_lines,
-    set_torn_line_aside,
-)
+from bernstein.jsonl import append_linked, read_lines
 from bernstein.rundir import make_private
 from bernstein.seal.signing import is_signed_by
 
@@ -30,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from bernstein.jsonl import Line
     from bernstein.seal.signing import KeyStore, SigningKey
 
 EntryKind: TypeAlias = Literal["run", "artifact", "pruned", "forgotten", "received"]
@@ -152,30 +145,24 @@ class Spine:
             JournalError: The spine does not end in an entry.
             OSError: The disk refuses; the spine is as before.
         """
-        make_private(self._path.parent)
-        fd = open_append(self._path)
-        try:
-            with locked(fd):
-                # A power cut can tear the last line; what it entered is then entered again.
-                set_torn_line_aside(fd, self._path)
-                head, index = self._tail(fd)
-                entry = SpineEntry(
-                    index, kind, run_id, subject, seal_sha256, head, key.key_id, "", ""
-                )
-                entry = msgspec.structs.replace(entry, entry_hash=entry.computed_hash())
-                signature = key.sign(f"bernstein.spine.v1\n{entry.entry_hash}".encode())
-                entry = msgspec.structs.replace(entry, sig=signature)
-                append_line(fd, canonical_bytes(msgspec.to_builtins(entry)) + b"\n")
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        return entry
+        entries: list[SpineEntry] = []
 
-    def _tail(self, fd: int) -> tuple[str, int]:
-        line = last_line(fd)
+        def link(last: Line | None) -> bytes:
+            head, index = self._tail(last)
+            entry = SpineEntry(index, kind, run_id, subject, seal_sha256, head, key.key_id, "", "")
+            entry = msgspec.structs.replace(entry, entry_hash=entry.computed_hash())
+            signature = key.sign(f"bernstein.spine.v1\n{entry.entry_hash}".encode())
+            entries.append(msgspec.structs.replace(entry, sig=signature))
+            return canonical_bytes(msgspec.to_builtins(entries[0]))
+
+        make_private(self._path.parent)
+        append_linked(self._path, link)
+        return entries[0]
+
+    def _tail(self, line: Line | None) -> tuple[str, int]:
         if line is None:
             return GENESIS, 0
-        entry = parse_entry(line.data) if line.is_whole else "torn"
+        entry = parse_entry(line.data)
         if isinstance(entry, str):
             # Refuse, do not skip: an entry behind a broken one would hide it.
             raise JournalError(
