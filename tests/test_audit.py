@@ -12,20 +12,21 @@ import pytest
 from bernstein.canonical import canonical_bytes
 from bernstein.errors import JournalError, KeyUnavailableError, UsageError
 from bernstein.rundir import RunDir, SddDir
-from bernstein.seal.audit import AuditChain, AuditKeys, check_audit
+from bernstein.seal.audit import AuditChain, audit_keys, check_audit
 from bernstein.seal.seals import highest_sealed_audit
+from bernstein.seal.secret import SecretKeys
 from bernstein.seal.signing import default_keys
 from tests.helpers import bernstein, rows
 from tests.test_seal import make_run
 
 
 @pytest.fixture
-def keys() -> AuditKeys:
-    return AuditKeys(Path(os.environ["BERNSTEIN_KEYS_DIR"]))
+def keys() -> SecretKeys:
+    return audit_keys(Path(os.environ["BERNSTEIN_KEYS_DIR"]))
 
 
 @pytest.fixture
-def chain(sdd: SddDir, keys: AuditKeys) -> AuditChain:
+def chain(sdd: SddDir, keys: SecretKeys) -> AuditChain:
     opened = AuditChain(sdd.audit, keys)
     for n in range(4):
         opened.append("thread.approval", {"n": n, "text": "ü\u2028"})
@@ -51,7 +52,7 @@ def test_a_row_can_be_worked_out_by_hand(sdd: SddDir, chain: AuditChain) -> None
 
 
 def test_it_is_verified_up_to_what_a_seal_names_and_a_prefix_beyond(
-    sdd: SddDir, keys: AuditKeys, run: RunDir, chain: AuditChain
+    sdd: SddDir, keys: SecretKeys, run: RunDir, chain: AuditChain
 ) -> None:
     sealed = highest_sealed_audit(sdd, default_keys(sdd))
     assert sealed is not None
@@ -64,7 +65,7 @@ def test_it_is_verified_up_to_what_a_seal_names_and_a_prefix_beyond(
 
 
 def test_every_flipped_bit_and_every_cut_is_a_mismatch(
-    sdd: SddDir, keys: AuditKeys, run: RunDir
+    sdd: SddDir, keys: SecretKeys, run: RunDir
 ) -> None:
     sealed = highest_sealed_audit(sdd, default_keys(sdd))
     data = sdd.audit.read_bytes()
@@ -82,8 +83,8 @@ def test_every_flipped_bit_and_every_cut_is_a_mismatch(
     assert check_audit(sdd.audit, keys, sealed).verdict == "mismatch"
 
 
-def test_without_the_key_nothing_is_checked(sdd: SddDir, keys: AuditKeys, run: RunDir) -> None:
-    other = AuditKeys(Path("elsewhere"))
+def test_without_the_key_nothing_is_checked(sdd: SddDir, keys: SecretKeys, run: RunDir) -> None:
+    other = audit_keys(Path("elsewhere"))
     check = check_audit(sdd.audit, other, highest_sealed_audit(sdd, default_keys(sdd)))
     assert check.verdict == "unchecked"
     done = bernstein("audit", "verify", env={"BERNSTEIN_KEYS_DIR": str(Path.cwd() / "none")})
@@ -91,7 +92,7 @@ def test_without_the_key_nothing_is_checked(sdd: SddDir, keys: AuditKeys, run: R
 
 
 def test_old_rows_hold_after_the_key_was_rotated(
-    sdd: SddDir, keys: AuditKeys, chain: AuditChain
+    sdd: SddDir, keys: SecretKeys, chain: AuditChain
 ) -> None:
     first = keys.current()[0]
     keys.rotate()
@@ -102,7 +103,7 @@ def test_old_rows_hold_after_the_key_was_rotated(
     assert check_audit(sdd.audit, keys, None).verdict == "unchecked"
 
 
-def test_threads_make_one_chain(sdd: SddDir, keys: AuditKeys) -> None:
+def test_threads_make_one_chain(sdd: SddDir, keys: SecretKeys) -> None:
     def work() -> None:
         opened = AuditChain(sdd.audit, keys)
         for _ in range(10):
@@ -117,7 +118,9 @@ def test_threads_make_one_chain(sdd: SddDir, keys: AuditKeys) -> None:
     assert check_audit(sdd.audit, keys, None).rows == 80
 
 
-def test_what_cannot_be_chained_is_refused(sdd: SddDir, keys: AuditKeys, chain: AuditChain) -> None:
+def test_what_cannot_be_chained_is_refused(
+    sdd: SddDir, keys: SecretKeys, chain: AuditChain
+) -> None:
     with pytest.raises(UsageError):
         chain.append("Wrong Type", {})
     with sdd.audit.open("ab") as file:
@@ -128,7 +131,7 @@ def test_what_cannot_be_chained_is_refused(sdd: SddDir, keys: AuditKeys, chain: 
     with pytest.raises(JournalError):
         chain.append("a", {})
     with pytest.raises(KeyUnavailableError):
-        AuditChain(sdd.audit, AuditKeys(Path("/proc/nowhere"))).append("a", {})
+        AuditChain(sdd.audit, audit_keys(Path("/proc/nowhere"))).append("a", {})
 
 
 def test_audit_on_the_command_line(sdd: SddDir, run: RunDir) -> None:

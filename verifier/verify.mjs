@@ -58,7 +58,7 @@ const digestRef = (data) => ({ byteLength: data.length, digest: shaHex(data) });
 const isRef = (value) =>
   value !== null &&
   typeof value === "object" &&
-  Object.keys(value).sort().join() === "byteLength,digest";
+  ["byteLength,digest", "byteLength,digest,encRef"].includes(Object.keys(value).sort().join());
 
 const isSigned = (rawPublic, signature, message) => {
   const spki = Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), rawPublic]);
@@ -249,6 +249,10 @@ const checkBundle = (path) => {
   expect(seal.head === head, "another chain was sealed");
   expect(seal.journal_sha256 === shaHex(files.get("journal.jsonl")), "times in the journal");
   expect(seal.run_sha256 === shaHex(files.get("run.json")), "run.json");
+  if (files.has("body_key.json")) {
+    const said = parse(files.get("run.json")).body_key_sha256;
+    expect(said === shaHex(files.get("body_key.json")), "the wrapped key of the bodies");
+  }
   const found = {};
   for (const name of ["llm_calls", "fixtures", "wal"]) {
     const data = files.get(`${name}.jsonl`);

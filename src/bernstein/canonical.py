@@ -44,6 +44,22 @@ class DigestRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
             ref["encRef"] = self.enc_ref
         return ref
 
+    @property
+    def name(self) -> str:
+        """The name of the file that holds the body, where one does."""
+        return self.enc_ref or self.digest
+
+
+def as_ref(value: JsonValue) -> DigestRef | None:
+    """The DigestRef that ``value`` spells, if it is one and nothing else."""
+    if not isinstance(value, dict) or value.keys() - {"encRef"} != {"digest", "byteLength"}:
+        return None
+    try:
+        ref = msgspec.convert(value, DigestRef, strict=True)
+    except msgspec.ValidationError:
+        return None
+    return ref if ref.to_json() == value else None
+
 
 def sha256_hex(data: bytes) -> str:
     """The SHA-256 of ``data`` in lower-case hex."""

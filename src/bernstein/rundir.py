@@ -56,6 +56,7 @@ class _RunInfo(msgspec.Struct):
     head: str | None = None
     tree: str | None = None
     signal: int | None = None
+    body_key_sha256: str | None = None
 
 
 class RunDir:
@@ -71,6 +72,7 @@ class RunDir:
         self.misses = path / "misses.jsonl"
         self.wal = path / "wal.jsonl"
         self.seal = path / "seal.json"
+        self.body_key = path / "body_key.json"
         self.divergence_report = path / "divergence_report.json"
         self.lock = path / "run.lock"
         self.keep = path / "keep"

@@ -27,6 +27,8 @@ PROVIDER_KEYS = {
 KNOWN_VARIABLES = (
     "BERNSTEIN_DEBUG",
     "BERNSTEIN_DETERMINISTIC_SEED",
+    "BERNSTEIN_ENCRYPT",
+    "BERNSTEIN_KEYRING",
     "BERNSTEIN_KEYS_DIR",
     "BERNSTEIN_RECORD",
     "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS",
@@ -49,6 +51,8 @@ class Settings:
         sdd_dir: ``BERNSTEIN_SDD_DIR``: the project's folder, instead of looking for ``.sdd``.
         keys_dir: ``BERNSTEIN_KEYS_DIR``: this user's private keys and pins; default
             ``$XDG_DATA_HOME/bernstein/keys``.
+        encrypt: ``BERNSTEIN_ENCRYPT=1``: the bodies of new runs are encrypted.
+        keyring: ``BERNSTEIN_KEYRING=1``: new private keys go into the system's keyring.
         retention: ``BERNSTEIN_REPLAY_RETENTION=N``: how many finished runs stay; None: all.
         configured_providers: Providers with a key in the environment, in order of preference.
     """
@@ -58,6 +62,8 @@ class Settings:
     allow_live_miss: bool = False
     record: bool = True
     sdd_dir: Path | None = None
+    encrypt: bool = False
+    keyring: bool = False
     retention: int | None = None
     configured_providers: tuple[str, ...] = field(default=())
     keys_dir: Path = field(default_factory=lambda: Path.home() / ".local/share/bernstein/keys")
@@ -77,6 +83,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         allow_live_miss=_switch(env, "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS", default=False),
         record=_switch(env, "BERNSTEIN_RECORD", default=True),
         sdd_dir=Path(sdd_dir) if sdd_dir else None,
+        encrypt=_switch(env, "BERNSTEIN_ENCRYPT", default=False),
+        keyring=_switch(env, "BERNSTEIN_KEYRING", default=False),
         retention=_retention(env.get("BERNSTEIN_REPLAY_RETENTION")),
         configured_providers=tuple(
             name for name, keys in PROVIDER_KEYS.items() if any(env.get(key) for key in keys)

@@ -44,7 +44,8 @@ from bernstein.recording.coverage import Coverage, recount
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
-from bernstein.seal.evidence import forgotten_bodies, verify_run
+from bernstein.seal.body_key import find_body_key, make_body_key
+from bernstein.seal.evidence import unreadable_bodies, verify_run
 from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
 from bernstein.seal.retention import prune_to
 from bernstein.seal.seals import seal_run
@@ -114,19 +115,25 @@ class OpenRun:
             "started": utc_now(),
             "versions": {"bernstein": __version__, "python": platform.python_version()},
         }
+        own_key, recorded_key = self._body_keys(settings)
         self.dir.write_info(self._info)
         self.store = DeterministicStore(
             record_to=self.dir.llm_calls if self.records else None,
             replay_from=self.source.llm_calls if self.source else None,
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
+            key=own_key,
+            recorded_key=recorded_key,
             strict=self.is_strict,
             rerun=rerun,
             was_cut=self.source is not None
             and source_info.get("status") not in ("completed", "failed"),
         )
         self.fixtures = FixtureStore(
-            self.dir.fixtures, self.source.fixtures if self.source else None
+            self.dir.fixtures,
+            self.source.fixtures if self.source else None,
+            blobs=self.store.own_blobs,
+            recorded_blobs=self.store.blobs,
         )
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self.store.sync)
         self.decisions = DecisionLog(self.dir.wal)
@@ -150,6 +157,15 @@ class OpenRun:
             self._held.enter_context(no_network(self._refuse_network))
         if self.seed is not None:
             random.seed(self.seed)
+
+    def _body_keys(self, settings: Settings) -> tuple[bytes | None, bytes | None]:
+        """The keys of this run's bodies and of its source's; None where they are in the clear."""
+        recorded = None if self.source is None else find_body_key(self.source, self._keys)
+        if recorded is None and not settings.encrypt:
+            return None, None
+        # A replay of an encrypted run is encrypted too: it holds the same prompts.
+        own, self._info["body_key_sha256"] = make_body_key(self.dir, self._keys)
+        return own, recorded
 
     def _refuse_network(self, target: str) -> Exception:
         miss = ReplayMissError(
@@ -348,10 +364,9 @@ def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) ->
             f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
-    if forgotten := forgotten_bodies(source, sdd):
+    if unreadable := unreadable_bodies(source, sdd, keys):
         raise RecordingError(
-            f"run {source.run_id} cannot be replayed: {forgotten} of its bodies are forgotten or "
-            f"not here\n  record one: {rerun}"
+            f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"
         )
     return source
 

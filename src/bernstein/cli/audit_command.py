@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from bernstein.cli.app import Context, print_json
-from bernstein.seal.audit import AuditKeys, check_audit
+from bernstein.seal.audit import audit_keys, check_audit
 from bernstein.seal.seals import highest_sealed_audit
 from bernstein.seal.signing import KeyStore
 
@@ -25,7 +25,7 @@ def verify(context: Context, *, as_json: bool) -> int:
     """Check every row: 0 verified, 1 mismatch, 2 without a key, or where no seal names the last."""
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     sealed = highest_sealed_audit(context.sdd, keys)
-    check = check_audit(context.sdd.audit, AuditKeys(context.settings.keys_dir), sealed)
+    check = check_audit(context.sdd.audit, audit_keys(context.settings.keys_dir), sealed)
     if as_json:
         print_json(msgspec.to_builtins(check))
     else:
@@ -39,6 +39,6 @@ def verify(context: Context, *, as_json: bool) -> int:
 @click.pass_obj
 def rotate(context: Context) -> int:
     """Make a new key for the rows to come; keep the old ones, to check old rows with."""
-    keys = AuditKeys(context.settings.keys_dir)
+    keys = audit_keys(context.settings.keys_dir)
     click.echo(f"new rows are made with key {keys.rotate()}")
     return 0

@@ -13,11 +13,12 @@ from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
 from bernstein.fold.run import read_events, start_fold
 from bernstein.recording.answer import LlmAnswer
-from bernstein.recording.blobs import BlobStore
 from bernstein.recording.explain import shown_prompt
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir
+from bernstein.seal.body_key import bodies_of
+from bernstein.seal.signing import KeyStore
 
 
 @click.command("show", epilog="Example: bernstein show latest --answers")
@@ -77,7 +78,7 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
 
 
 def _print_answers(context: Context, run: RunDir) -> int:
-    blobs = BlobStore(context.sdd.blobs)
+    blobs = bodies_of(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
     recording = load_recording(run.llm_calls)
     if not recording.rows:
         raise UnknownRunError(f"run {run.run_id} has no recorded calls of its own")

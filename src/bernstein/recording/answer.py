@@ -177,6 +177,14 @@ class StoredOutcome(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     error: LlmFailure | None = None
     digest: str | None = None
     byteLength: int | None = None  # noqa: N815 - its name on the wire
+    encRef: str | None = None  # noqa: N815
+
+    @property
+    def ref(self) -> DigestRef | None:
+        """The DigestRef that stands in the outcome's place, if one does."""
+        if self.digest is None or self.byteLength is None:
+            return None
+        return DigestRef(self.digest, self.byteLength, self.encRef)
 
 
 def to_stored(outcome: Outcome) -> StoredOutcome:

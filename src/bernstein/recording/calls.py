@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import canonical_bytes
+from bernstein.canonical import canonical_bytes, digest_of_bytes
 from bernstein.errors import ReplayMissError
 from bernstein.jsonl import append_line, open_append, utc_now
 from bernstein.recording.answer import LlmFailure, Outcome, to_stored
@@ -38,6 +38,8 @@ class DeterministicStore:
         replay_from: Path | None = None,
         misses_to: Path | None = None,
         blobs: Path,
+        key: bytes | None = None,
+        recorded_key: bytes | None = None,
         strict: bool = True,
         was_cut: bool = False,
         rerun: str = RERUN,
@@ -48,7 +50,9 @@ class DeterministicStore:
             record_to: The ``llm_calls.jsonl`` to append to, or None to record nothing.
             replay_from: The ``llm_calls.jsonl`` to serve, or None to serve nothing.
             misses_to: The ``misses.jsonl`` to append to, or None.
-            blobs: The folder of large bodies.
+            blobs: The folder of bodies that do not stand in their rows.
+            key: What to encrypt the bodies with that are recorded; None records them in the clear.
+            recorded_key: What the bodies of ``replay_from`` were encrypted with, or None.
             strict: Whether a miss raises (the default) or warns and returns None.
             rerun: The command that records again; a miss advises it.
             was_cut: Whether the recorded run did not come to its end; a miss says so.
@@ -58,13 +62,14 @@ class DeterministicStore:
         self.is_strict = strict
         self._was_cut = was_cut
         self._rerun = rerun
-        self.blobs = BlobStore(blobs)
+        self.blobs = BlobStore(blobs, recorded_key)
         self.recording = load_recording(replay_from) if replay_from else Recording([])
         self.is_replay = replay_from is not None
         self._source = replay_from.parent.name if replay_from else ""
         self._queue = AnswerQueue(self.recording.rows)
         self._missed: dict[tuple[str, str], int] = {}
-        self._rows = RowWriter(self.blobs)
+        self.own_blobs = BlobStore(blobs, key)
+        self._rows = RowWriter(self.own_blobs)
         self._fd = open_append(record_to) if record_to else -1
         self._misses_fd = open_append(misses_to) if misses_to else -1
         self._lock = threading.Lock()
@@ -148,12 +153,16 @@ class DeterministicStore:
 
     def _write_miss(self, miss: ReplayMissError, lane: str) -> None:
         if self._misses_fd >= 0:
+            nearest = miss.nearest
+            if nearest is not None and self.own_blobs.encrypts:
+                body = canonical_bytes(nearest)  # it shows parts of prompts
+                nearest = self.own_blobs.put_encrypted(digest_of_bytes(body), body).to_json()
             row = {
                 "lane": lane,
                 "key": miss.key,
                 "reason": miss.reason,
                 "requested": miss.requested,
-                "nearest": miss.nearest,
+                "nearest": nearest,
                 "strict": self.is_strict,
             }
             append_line(self._misses_fd, canonical_bytes(row) + b"\n")

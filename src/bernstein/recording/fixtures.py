@@ -11,12 +11,21 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
+from bernstein.canonical import (
+    JsonObject,
+    as_ref,
+    canonical_bytes,
+    decode_canonical,
+    digest_of_bytes,
+    sha256_hex,
+)
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import append_line, open_append, read_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bernstein.recording.blobs import BlobStore
 
 
 def fixture_key(kind: str, request: JsonObject) -> str:
@@ -28,8 +37,15 @@ def fixture_key(kind: str, request: JsonObject) -> str:
 class FixtureStore:
     """Records fixtures to one file and serves those of another; safe for threads."""
 
-    def __init__(self, record_to: Path, replay_from: Path | None = None) -> None:
-        """Open a store.
+    def __init__(
+        self,
+        record_to: Path,
+        replay_from: Path | None = None,
+        *,
+        blobs: BlobStore,
+        recorded_blobs: BlobStore,
+    ) -> None:
+        """Open a store; responses are blobs where those of the run are encrypted.
 
         Raises:
             RecordingError: ``replay_from`` holds a line that is not a fixture.
@@ -38,6 +54,8 @@ class FixtureStore:
         if replay_from is not None:
             self._load(replay_from)
         self._record_to = record_to
+        self._blobs = blobs
+        self._recorded_blobs = recorded_blobs
         self._fd = -1
         self._seq = 0
         self._lock = threading.Lock()
@@ -59,10 +77,18 @@ class FixtureStore:
         """The next recorded response for this key in this lane, or None."""
         with self._lock:
             queue = self._queues.get((kind, lane, key))
-            return queue.popleft() if queue else None
+            response: JsonObject | None = queue.popleft() if queue else None
+        ref = as_ref(response)
+        if ref is None:
+            return response
+        opened: JsonObject = decode_canonical(self._recorded_blobs.get(ref))
+        return opened
 
     def record(self, kind: str, key: str, lane: str, response: JsonObject) -> None:
         """Write one response."""
+        if self._blobs.encrypts:
+            body = canonical_bytes(response)
+            response = self._blobs.put_encrypted(digest_of_bytes(body), body).to_json()
         with self._lock:
             if self._fd < 0:
                 self._fd = open_append(self._record_to)

@@ -1,7 +1,8 @@
 """The rows of ``llm_calls.jsonl``: written in their canonical spelling, read back lazily.
 
 A prompt that extends an earlier one of its lane is stored as what it adds (a splice), and a body
-over 64 KiB as a DigestRef into the blobs, so a recording grows with what is new in it.
+over 64 KiB as a DigestRef into the blobs, so a recording grows with what is new in it. In a run
+that encrypts, both bodies of every row are blobs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_strict, utf8
+from bernstein.canonical import (
+    JsonObject,
+    as_ref,
+    canonical_bytes,
+    decode_strict,
+    digest_of_bytes,
+    sha256_hex,
+    utf8,
+)
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.recording.answer import Outcome, StoredOutcome, parse_stored
 from bernstein.recording.blobs import LARGE_BYTES, BlobStore
@@ -58,8 +67,11 @@ class CallRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         try:
             stored = parse_stored(self.outcome)
-            if stored.digest is not None:
-                stored = parse_stored(blobs.get(stored.digest))
+            if stored.ref is not None:
+                data = blobs.get(stored.ref)
+                if sha256_hex(data) != stored.ref.digest:
+                    raise RecordingError(f"recorded call {self.seq} has another outcome's body")
+                stored = parse_stored(data)
         except (CanonicalError, msgspec.ValidationError) as error:
             raise RecordingError(
                 f"the outcome of recorded call {self.seq} is damaged: {error}"
@@ -159,6 +171,8 @@ class RowWriter:
             stored = self._splice(row.lane, prompt)
             if stored is not prompt:
                 row = replace(row, prompt=stored)
+        if self._blobs.encrypts:
+            return to_line(self._encrypted(row, prompt))
         line = to_line(row)
         if len(line) <= LARGE_BYTES:
             return line
@@ -170,6 +184,18 @@ class RowWriter:
             stored_outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length)
             row = replace(row, outcome=stored_outcome)
         return to_line(row)
+
+    def _encrypted(self, row: NewRow, prompt: str) -> NewRow:
+        """``row`` with both bodies as blobs; a splice goes under the full text's digest."""
+        asked = self._blobs.put_encrypted(
+            digest_of_bytes(utf8(prompt)), canonical_bytes(row.prompt)
+        )
+        body = canonical_bytes(msgspec.to_builtins(row.outcome))
+        said = self._blobs.put_encrypted(digest_of_bytes(body), body)
+        outcome = StoredOutcome(
+            digest=said.digest, byteLength=said.byte_length, encRef=said.enc_ref
+        )
+        return replace(row, prompt=asked.to_json(), outcome=outcome)
 
     def written(self, row: NewRow) -> None:
         """``row`` is on disk: a later prompt of its lane may be stored as what it adds to it."""
@@ -215,8 +241,14 @@ class PromptReader:
     def _expand(self, lane: str, stored: str | JsonObject) -> str:
         if isinstance(stored, str):
             return stored
-        if "digest" in stored:
-            return self._blobs.get(stored["digest"]).decode("utf-8", "surrogatepass")
+        ref = as_ref(stored)
+        if ref is not None and ref.enc_ref is None:
+            return self._blobs.get(ref).decode("utf-8", "surrogatepass")
+        if ref is not None:
+            prompt = self._expand(lane, decode_strict(self._blobs.get(ref)))
+            if digest_of_bytes(utf8(prompt)).digest != ref.digest:
+                raise RecordingError("an encrypted body that is not the one that the row names")
+            return prompt
         seq, base = self._last.get(lane, (None, ""))
         head, tail = stored["head"], stored["tail"]
         if seq != stored["seq"] or not (head >= 0 <= tail and head + tail <= len(base)):

@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import hmac
 import re
-import secrets
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
-from bernstein.errors import CanonicalError, JournalError, KeyUnavailableError, UsageError
+from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical
+from bernstein.errors import CanonicalError, JournalError, UsageError
 from bernstein.events.entry import GENESIS
 from bernstein.jsonl import append_linked, read_lines
-from bernstein.rundir import make_private, write_file
+from bernstein.rundir import make_private
+from bernstein.seal.secret import SecretKeys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 AuditVerdict: TypeAlias = Literal["verified", "mismatch", "prefix", "unchecked"]
 
 _TYPE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
-_CURRENT = "audit-current"
 
 
 class AuditRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,56 +67,15 @@ class AuditCheck(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class AuditKeys:
-    """This user's audit keys, ``audit-<key id>.key`` in the keys directory; one is current."""
-
-    def __init__(self, keys_dir: Path) -> None:
-        self._dir = keys_dir
-
-    def current(self) -> tuple[str, bytes]:
-        """The id and bytes of the key that new rows are made with; made where there is none.
-
-        Raises:
-            KeyUnavailableError: The keys directory cannot be read or written.
-        """
-        try:
-            if not (self._dir / _CURRENT).exists():
-                self.rotate()
-            key_id = (self._dir / _CURRENT).read_text("ascii").strip()
-            key = self.find(key_id)
-        except OSError as error:
-            raise KeyUnavailableError(
-                f"no audit key can be had from {self._dir}: {error}\n"
-                "  name a folder of yours: BERNSTEIN_KEYS_DIR=DIR"
-            ) from error
-        if key is None:
-            raise KeyUnavailableError(f"the audit key {key_id} is not in {self._dir}")
-        return key_id, key
-
-    def find(self, key_id: str) -> bytes | None:
-        """The key with this id, if this user has it."""
-        if len(key_id) != 64 or key_id.strip("0123456789abcdef"):
-            return None
-        try:
-            key = bytes.fromhex((self._dir / f"audit-{key_id}.key").read_text("ascii").strip())
-        except (OSError, ValueError):
-            return None
-        return key if sha256_hex(key) == key_id else None
-
-    def rotate(self) -> str:
-        """Make a new key for the rows to come; old keys stay, to check old rows with."""
-        make_private(self._dir)
-        key = secrets.token_bytes(32)
-        key_id = sha256_hex(key)
-        write_file(self._dir / f"audit-{key_id}.key", key.hex().encode() + b"\n")
-        write_file(self._dir / _CURRENT, key_id.encode() + b"\n")
-        return key_id
+def audit_keys(keys_dir: Path) -> SecretKeys:
+    """This user's audit keys; a row is checked with the key that its ``key_id`` names."""
+    return SecretKeys(keys_dir, "audit")
 
 
 class AuditChain:
     """The only writer of a project's ``audit.jsonl``."""
 
-    def __init__(self, path: Path, keys: AuditKeys) -> None:
+    def __init__(self, path: Path, keys: SecretKeys) -> None:
         self._path = path
         self._keys = keys
 
@@ -157,7 +115,7 @@ class AuditChain:
         return row.hmac, row.index + 1
 
 
-def check_audit(path: Path, keys: AuditKeys, sealed: tuple[int, str] | None) -> AuditCheck:
+def check_audit(path: Path, keys: SecretKeys, sealed: tuple[int, str] | None) -> AuditCheck:
     """Check the whole audit chain.
 
     Args:

@@ -20,8 +20,8 @@ import msgspec
 from bernstein.canonical import canonical_bytes, decode_canonical, sha256_hex
 from bernstein.chain.verify import check_chain
 from bernstein.errors import BundleError, CanonicalError, ProofError
-from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import SddDir, is_run_id, make_private, make_sdd
+from bernstein.seal.body_key import bodies_of
 from bernstein.seal.checkpoint import InclusionProof, check_proof, prove_entry
 from bernstein.seal.digest_form import digest_forms
 from bernstein.seal.evidence import Verdict, check_contents, stored_refs, verify_run
@@ -39,6 +39,7 @@ MAX_BYTES = 4 * 2**30
 MAX_RATIO = 200
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _FILES = (
+    "body_key.json",
     "fixtures.jsonl",
     "journal.jsonl",
     "llm_calls.jsonl",
@@ -77,12 +78,12 @@ def export_run(
             f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"
         )
     if (run.path / "proof.json").exists():
-        _check(run, sdd, *_read_proof(run))
+        _check(run, sdd, keys, *_read_proof(run))
     entries = read_spine(sdd.spine, keys).entries
     place = [e.index for e in entries if e.run_id == run.run_id and e.kind in {"run", "received"}]
     # Over the spine up to the entry, so that a bundle does not change as the spine grows.
     proof = prove_entry(entries[: place[-1] + 1], place[-1], keys.signing_key())
-    members = dict(_members(run, sdd, with_bodies=with_bodies))
+    members = dict(_members(run, sdd, keys, with_bodies=with_bodies))
     if not (run.path / "proof.json").exists():
         members["proof.json"] = canonical_bytes(msgspec.to_builtins(proof)) + b"\n"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as bundle:
@@ -95,22 +96,23 @@ def export_run(
     return verdict
 
 
-def _members(run: RunDir, sdd: SddDir, *, with_bodies: bool) -> Iterator[tuple[str, bytes]]:
-    forms = digest_forms(run, BlobStore(sdd.blobs)) if not with_bodies else {}
+def _members(
+    run: RunDir, sdd: SddDir, keys: KeyStore, *, with_bodies: bool
+) -> Iterator[tuple[str, bytes]]:
+    forms = digest_forms(run, bodies_of(run, sdd, keys)) if not with_bodies else {}
     for name in _FILES:
         path = run.path / name
-        if name == "misses.jsonl" and not with_bodies:
-            continue  # it shows parts of prompts
+        if name in {"misses.jsonl", "body_key.json"} and not with_bodies:
+            continue  # a miss shows parts of prompts
         if (stem := name.removesuffix(".jsonl")) in forms:
             yield name, b"".join(forms[stem])
         elif path.is_file() and not path.is_symlink():
             yield name, path.read_bytes()
     if with_bodies:
-        text = run.llm_calls.read_bytes() if run.llm_calls.exists() else b""
-        for digest in sorted(set(re.findall(rb'"digest":"([0-9a-f]{64})"', text))):
-            blob = sdd.blobs / digest[:2].decode() / digest.decode()
+        for name in sorted({ref.name for ref in stored_refs(run)}):
+            blob = sdd.blobs / name[:2] / name
             if blob.is_file():
-                yield f"blobs/{digest.decode()}", blob.read_bytes()
+                yield f"blobs/{name}", blob.read_bytes()
 
 
 def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
@@ -133,11 +135,11 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
         seal, proof = _read_proof(run)
         if trust_key is not None and seal.key_id != trust_key:
             raise BundleError(f"sealed by key {seal.key_id}, not by {trust_key}")
-        _check(run, project, seal, proof)
+        _check(run, project, keys, seal, proof)
         target = sdd.run(run.run_id)
         if target.path.exists():
             _refuse_second(target, run, sdd, keys)
-        referred = stored_refs(run) if run.llm_calls.exists() else set()
+        referred = {ref.name for ref in stored_refs(run)}
         for blob in project.blobs.glob("*/*"):
             kept = sdd.blobs / blob.parent.name / blob.name
             if blob.name not in referred:
@@ -236,7 +238,7 @@ def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
     return seal, proof
 
 
-def _check(run: RunDir, project: SddDir, seal: Seal, proof: InclusionProof) -> None:
+def _check(run: RunDir, project: SddDir, keys: KeyStore, seal: Seal, proof: InclusionProof) -> None:
     """Hold a bundle against its own seal and proof; whom to trust is not decided here."""
     try:
         entry = msgspec.convert(proof.entry, SpineEntry, strict=True)
@@ -256,6 +258,6 @@ def _check(run: RunDir, project: SddDir, seal: Seal, proof: InclusionProof) -> N
     chain = check_chain(run.journal)
     if chain.reason is not None:
         raise BundleError(f"the journal does not hold at row {chain.step_index}: {chain.reason}")
-    finding = check_contents(run, project, seal, chain)
+    finding = check_contents(run, project, keys, seal, chain)
     if finding is not None:
         raise BundleError(f"the bundle does not hold ({finding.reason}): {finding.note}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import (
     JsonObject,
+    as_ref,
     canonical_bytes,
     decode_canonical,
     digest_of,
@@ -57,7 +58,7 @@ def digest_forms(run: RunDir, blobs: BlobStore) -> dict[str, Iterator[bytes]]:
         if row is None:
             return value
         prompt = value["prompt"]
-        if not _is_ref(prompt):
+        if as_ref(prompt) is None:
             prompt = digest_of_bytes(utf8(prompts.read(row))).to_json()
         else:
             with suppress(ForgottenBodyError):
@@ -89,8 +90,4 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 
 
 def _ref(body: object) -> JsonObject:
-    return dict(body) if _is_ref(body) and isinstance(body, dict) else digest_of(body).to_json()
-
-
-def _is_ref(body: object) -> bool:
-    return isinstance(body, dict) and body.keys() == {"digest", "byteLength"}
+    return (as_ref(body) or digest_of(body)).to_json()

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from bernstein.canonical import (
+    DigestRef,
+    as_ref,
     decode_canonical,
     decode_strict,
     sha256_hex,
 )
 from bernstein.chain.read import load_replay_events
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
-from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
+from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import read_lines
-from bernstein.recording.blobs import BlobStore
 from bernstein.recording.queue import load_recording
 from bernstein.rundir import RunDir, SddDir, read_file
+from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import first_difference, read_chained_calls
 from bernstein.seal.seals import Seal, parse_seal
@@ -87,7 +89,7 @@ def verify_deep(run: RunDir, sdd: SddDir, keys: KeyStore) -> Verdict:
     verdict = verify_run(run, sdd, keys)
     if verdict.verdict == "mismatch":
         return verdict
-    broken = _first_deep_problem(run, sdd)
+    broken = _first_deep_problem(run, sdd, keys)
     if broken is None:
         return verdict
     return msgspec.structs.replace(
@@ -95,20 +97,16 @@ def verify_deep(run: RunDir, sdd: SddDir, keys: KeyStore) -> Verdict:
     )
 
 
-def _first_deep_problem(run: RunDir, sdd: SddDir) -> Finding | None:
+def _first_deep_problem(run: RunDir, sdd: SddDir, keys: KeyStore) -> Finding | None:
     for row in load_replay_events(run.journal):
         try:
             decode_canonical(bytes(row.payload))
         except CanonicalError as error:
             return Finding("mismatch", "payload", row.index, note=str(error))
-    if not run.llm_calls.exists():
-        return None
-    blobs = BlobStore(sdd.blobs)
-    for digest in stored_refs(run):
+    blobs = bodies_of(run, sdd, keys)
+    for ref in stored_refs(run):
         try:
-            blobs.get(digest)
-        except ForgottenBodyError:
-            continue
+            blobs.check(ref)
         except RecordingError as error:
             return Finding("mismatch", "recording", note=str(error))
     return None
@@ -170,7 +168,7 @@ def _check_seal(
     except RecordingError as error:
         return Finding("mismatch", "seal", note=str(error))
     except FileNotFoundError:
-        recorded = _check_recording(run, sdd, None)
+        recorded = _check_recording(run, sdd, keys, None)
         if recorded is not None:
             return recorded
         sealed = spine.sealed(run.run_id)
@@ -180,11 +178,13 @@ def _check_seal(
     seal = parse_seal(data)
     if seal is None:
         return Finding("mismatch", "seal", note="seal.json is not a seal")
-    broken = check_contents(run, sdd, seal, chain)
+    broken = check_contents(run, sdd, keys, seal, chain)
     return broken or _check_signature(run, sdd, keys, spine, seal)
 
 
-def check_contents(run: RunDir, sdd: SddDir, seal: Seal, chain: ChainCheck) -> Finding | None:
+def check_contents(
+    run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal, chain: ChainCheck
+) -> Finding | None:
     """What of a run's files is not as its seal says; None where all of it is.
 
     Whether the seal is anybody's is not looked at here.
@@ -201,7 +201,7 @@ def check_contents(run: RunDir, sdd: SddDir, seal: Seal, chain: ChainCheck) -> F
     if chain.sha256 != seal.journal_sha256:
         note = "times were changed"
         return Finding("mismatch", "envelope", None, seal.journal_sha256, chain.sha256, note=note)
-    recorded = _check_recording(run, sdd, seal)
+    recorded = _check_recording(run, sdd, keys, seal)
     if recorded is not None:
         return recorded
     run_sha256 = sha256_hex(run.run_json.read_bytes()) if run.run_json.exists() else None
@@ -234,26 +234,26 @@ def _check_signature(
             # Who has no key of ours can write a whole spine anew, but not sign it as one of us.
             note = f"the spine has entries by key {signer}, which you do not trust"
             return Finding("prefix", signer=seal.key_id, note=note)
-    forgotten = forgotten_bodies(run, sdd)
-    note = f"{forgotten} bodies are forgotten or not here" if forgotten else ""
-    return Finding("verified", signer=seal.key_id, note=note)
+    return Finding("verified", signer=seal.key_id, note=unreadable_bodies(run, sdd, keys))
 
 
-def forgotten_bodies(run: RunDir, sdd: SddDir) -> int:
-    """How many bodies of recorded calls stand as a digest alone."""
-    found = stored_refs(run) if run.llm_calls.exists() else set()
-    if run.fixtures.exists():
-        for line in read_lines(run.fixtures):
-            response = decode_canonical(line.data)["response"]
-            if isinstance(response, dict) and response.keys() == {"byteLength", "digest"}:
-                found.add(response["digest"])
-    return sum(not (sdd.blobs / digest[:2] / digest).exists() for digest in found)
+def unreadable_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> str:
+    """How many bodies of a run stand as a digest alone, and why; empty where none does."""
+    blobs = bodies_of(run, sdd, keys)
+    count = sum(not blobs.can_read(ref) for ref in stored_refs(run))
+    if count == 0:
+        return ""
+    if kek := missing_body_key(run, keys):
+        return f"{count} bodies are encrypted, and the key {kek} that opens them is not here"
+    return f"{count} bodies are forgotten or not here"
 
 
-def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | None:
+def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None) -> Finding | None:
     """What is wrong with the recording files, held against seal and chain; None where nothing."""
-    blobs = BlobStore(sdd.blobs)
     try:
+        if wrong_key := check_body_key(run):
+            return Finding("mismatch", "recording", note=wrong_key)
+        blobs = bodies_of(run, sdd, keys)
         if seal is not None:
             found = recording_digests(run, blobs)
             for name in sorted(seal.recordings.keys() | found.keys()):
@@ -279,11 +279,15 @@ def _check_recording(run: RunDir, sdd: SddDir, seal: Seal | None) -> Finding | N
     )
 
 
-def stored_refs(run: RunDir) -> set[str]:
-    """Digests of the bodies that stand in a run's calls as a digest alone."""
-    found = set()
+def stored_refs(run: RunDir) -> set[DigestRef]:
+    """The bodies of a run that do not stand in their rows."""
+    found: list[DigestRef | None] = []
     for row in load_recording(run.llm_calls).rows:
         for raw in (row.prompt, row.outcome):
             if bytes(raw).startswith(b'{"byteLength":'):
-                found.add(decode_strict(bytes(raw))["digest"])
-    return found
+                found.append(as_ref(decode_strict(bytes(raw))))
+    if run.fixtures.exists():
+        for line in read_lines(run.fixtures):
+            if line.is_whole:
+                found.append(as_ref(decode_canonical(line.data)["response"]))
+    return {ref for ref in found if ref is not None}

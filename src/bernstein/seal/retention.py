@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import locked, open_append
+from bernstein.recording.blobs import BlobStore
 from bernstein.seal.evidence import stored_refs
 from bernstein.seal.spine import Spine, read_spine
 
@@ -67,7 +68,7 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     key = keys.signing_key()
     gone: set[str] = set()
     for run in runs:
-        gone |= large_bodies(run) or set()
+        gone |= body_names(run) or set()
         seal = sealed.sealed(run.run_id)
         if seal is not None:
             Spine(sdd.spine).append("pruned", run.run_id, seal, key)
@@ -78,12 +79,13 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     if not gone:
         return
     for run in sdd.list_runs():
-        held = large_bodies(run)
+        held = body_names(run)
         if held is None:
             return  # a recording that cannot be read may hold any of them
         gone -= held
-    for digest in gone:
-        (sdd.blobs / digest[:2] / digest).unlink(missing_ok=True)
+    blobs = BlobStore(sdd.blobs)
+    for name in gone:
+        blobs.remove(name)
 
 
 def _source_of(run: RunDir) -> str | None:
@@ -93,11 +95,9 @@ def _source_of(run: RunDir) -> str | None:
     return None
 
 
-def large_bodies(run: RunDir) -> set[str] | None:
-    """Digests of the large bodies that a run's calls hold; None where they cannot be read."""
-    if not run.llm_calls.exists():
-        return set()
+def body_names(run: RunDir) -> set[str] | None:
+    """The names of the blobs that a run's rows refer to; None where they cannot be read."""
     try:
-        return stored_refs(run)
+        return {ref.name for ref in stored_refs(run)}
     except (RecordingError, OSError, CanonicalError, KeyError, TypeError):
         return None

@@ -15,9 +15,9 @@ from bernstein.chain.verify import check_chain
 from bernstein.errors import CanonicalError, RecordingError, SealError
 from bernstein.events.trajectory import ARTIFACT_WRITTEN
 from bernstein.jsonl import locked, open_append, set_torn_line_aside
-from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import SddDir, write_file
 from bernstein.seal.audit import audit_state
+from bernstein.seal.body_key import bodies_of
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.signing import SigningKey, default_keys, is_signed_by
 from bernstein.seal.spine import Spine, SpineEntry, Subject, read_spine
@@ -110,7 +110,7 @@ def seal_run(run: RunDir, sdd: SddDir, keys: KeyStore, status: SealStatus) -> Sp
                 journal_sha256=chain.sha256,
                 run_sha256=sha256_hex(run.run_json.read_bytes()),
                 recordings=msgspec.convert(
-                    recording_digests(run, BlobStore(sdd.blobs)), dict[str, RecordingDigest]
+                    recording_digests(run, bodies_of(run, sdd, keys)), dict[str, RecordingDigest]
                 ),
                 artifacts=_artifacts(run.journal),
                 audit=AuditState(*audit_state(sdd.audit)),

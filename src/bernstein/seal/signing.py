@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from bernstein.canonical import sha256_hex
 from bernstein.errors import KeyUnavailableError
 from bernstein.rundir import SddDir, make_private, write_file
+from bernstein.seal.secret import read_secret, write_secret
 from bernstein.settings import read_settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class KeyStore:
 
     def __init__(self, keys_dir: Path, project_keys: Path) -> None:
         """Use the private keys of ``keys_dir``, and public keys beside the project's runs."""
-        self._keys_dir = keys_dir
+        self.folder = keys_dir
         self._project_keys = project_keys
 
     def signing_key(self) -> SigningKey:
@@ -53,31 +54,31 @@ class KeyStore:
             KeyUnavailableError: The keys directory cannot be read or written.
         """
         try:
-            current = self._keys_dir / "current"
+            current = self.folder / "current"
             if not current.exists():
                 self._make_key(current)
-            key = _read_key(self._keys_dir / f"{current.read_text('ascii').strip()}.ed25519")
+            key = _read_key(self.folder / f"{current.read_text('ascii').strip()}.ed25519")
             self.publish(key.key_id, key.public)
         except (OSError, ValueError) as error:
             raise KeyUnavailableError(
-                f"no signing key can be had from {self._keys_dir}: {error}\n"
+                f"no signing key can be had from {self.folder}: {error}\n"
                 "  name a folder of yours: BERNSTEIN_KEYS_DIR=DIR"
             ) from error
         return key
 
     def own_ids(self) -> set[str]:
         """The ids of the keys whose private half this user has."""
-        return {path.stem for path in self._keys_dir.glob("*.ed25519")}
+        return {path.stem for path in self.folder.glob("*.ed25519")}
 
     def find_public(self, key_id: str) -> tuple[bytes | None, Trust]:
         """The public half of a key, if it is anywhere, and whether this user trusts it."""
-        own = self._keys_dir / f"{key_id}.ed25519"
+        own = self.folder / f"{key_id}.ed25519"
         if len(key_id) == 64 and not key_id.strip("0123456789abcdef"):
             if own.exists():
                 key = _read_key(own)
                 return (key.public, "own") if key.key_id == key_id else (None, "unknown")
             for folder, trust in (
-                (self._keys_dir / "trusted", "trusted"),
+                (self.folder / "trusted", "trusted"),
                 (self._project_keys, "unknown"),
             ):
                 public = _read_public(folder / f"{key_id}.pub", key_id)
@@ -87,7 +88,7 @@ class KeyStore:
 
     def trust(self, key_id: str, public: bytes) -> None:
         """Pin another user's key: from now on its seals are verified."""
-        folder = self._keys_dir / "trusted"
+        folder = self.folder / "trusted"
         make_private(folder)
         write_file(folder / f"{key_id}.pub", public.hex().encode() + b"\n")
 
@@ -103,12 +104,12 @@ class KeyStore:
             Ed25519PrivateKey,
         )
 
-        make_private(self._keys_dir)
+        make_private(self.folder)
         private = Ed25519PrivateKey.generate()
         key_id = sha256_hex(private.public_key().public_bytes_raw())
-        path = self._keys_dir / f"{key_id}.ed25519"
-        write_file(path, private.private_bytes_raw().hex().encode() + b"\n")
-        named = self._keys_dir / f".current.{secrets.token_hex(4)}"
+        path = self.folder / f"{key_id}.ed25519"
+        write_secret(path, private.private_bytes_raw())
+        named = self.folder / f".current.{secrets.token_hex(4)}"
         write_file(named, key_id.encode() + b"\n")
         try:
             # A link, not a rename: of two processes that make a first key, one is first.
@@ -146,8 +147,7 @@ def _read_key(path: Path) -> SigningKey:
     )
 
     try:
-        data = bytes.fromhex(path.read_text("ascii").strip())
-        private = Ed25519PrivateKey.from_private_bytes(data)
+        private = Ed25519PrivateKey.from_private_bytes(read_secret(path))
     except ValueError as error:
         raise KeyUnavailableError(f"{path} is not a key; restore it or take it away") from error
     public = private.public_key().public_bytes_raw()
