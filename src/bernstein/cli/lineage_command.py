@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bernstein.canonical import decode_strict, sha256_hex
+from bernstein.canonical import convert, decode_strict, sha256_hex
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import CanonicalError, ProofError, UsageError
@@ -204,7 +204,7 @@ def check(context: Context, file: Path, key: str | None) -> int:
 
 def _read_proof(data: bytes) -> tuple[InclusionProof, SpineEntry]:
     try:
-        proof = msgspec.convert(decode_strict(data), InclusionProof, strict=True)
-        return proof, msgspec.convert(proof.entry, SpineEntry, strict=True)
-    except (CanonicalError, msgspec.ValidationError) as error:
+        proof = convert(decode_strict(data), InclusionProof)
+        return proof, convert(proof.entry, SpineEntry)
+    except CanonicalError as error:
         raise ProofError(f"this is not a proof: {error}") from error

@@ -10,6 +10,7 @@ from bernstein.canonical import (
     MAX_INT,
     DigestRef,
     JsonObject,
+    convert,
     decode_strict,
     digest_of,
     join_surrogates,
@@ -201,10 +202,10 @@ def parse_stored(data: bytes | msgspec.Raw) -> StoredOutcome:
     """The outcome that a row holds.
 
     Raises:
-        CanonicalError, msgspec.ValidationError: It holds none.
+        CanonicalError: It holds none.
     """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # A lone surrogate, which msgspec refuses, or damage, which the strict reader names.
-        return msgspec.convert(decode_strict(bytes(data)), StoredOutcome, strict=True)
+        return convert(decode_strict(bytes(data)), StoredOutcome)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bernstein.canonical import DigestRef, digest_of
-from bernstein.errors import RecordingError, ReplayMissError, UnsafePathError
+from bernstein.canonical import DigestRef, convert, digest_of
+from bernstein.errors import CanonicalError, RecordingError, ReplayMissError, UnsafePathError
 from bernstein.recording.fixtures import fixture_key
 from bernstein.rundir import inside
 from bernstein.settings import child_environment
@@ -75,8 +75,8 @@ async def run_command(command: str, workspace: Path, run: OpenRun, lane: str) ->
     recorded = run.fixtures.take(_KIND, key, lane) if run.source is not None else None
     if recorded is not None:
         try:
-            result = msgspec.convert(recorded, CommandResult, strict=True)
-        except msgspec.ValidationError as error:
+            result = convert(recorded, CommandResult)
+        except CanonicalError as error:
             raise RecordingError(
                 f"the recorded result of {command[:200]!r} is damaged: {error}"
             ) from error

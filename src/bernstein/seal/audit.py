@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical
+from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_canonical
 from bernstein.errors import CanonicalError, JournalError, UsageError
 from bernstein.events.entry import GENESIS
 from bernstein.jsonl import append_linked, read_lines
@@ -169,6 +169,6 @@ def audit_state(path: Path) -> tuple[int, str]:
 
 def _parse(line: bytes) -> AuditRow | None:
     try:
-        return msgspec.convert(decode_canonical(line), AuditRow, strict=True)
-    except (CanonicalError, msgspec.ValidationError):
+        return convert(decode_canonical(line), AuditRow)
+    except CanonicalError:
         return None

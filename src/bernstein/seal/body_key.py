@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bernstein.canonical import canonical_bytes, decode_canonical, from_hex, sha256_hex
+from bernstein.canonical import canonical_bytes, convert, decode_canonical, from_hex, sha256_hex
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.recording.blobs import BlobStore, aes_gcm
 from bernstein.rundir import read_file, write_file
@@ -104,10 +104,10 @@ def find_body_key(run: RunDir, keys: KeyStore) -> bytes | None:
 def _read(run: RunDir) -> WrappedKey | None:
     try:
         data = read_file(run.body_key)
-        return msgspec.convert(decode_canonical(data.removesuffix(b"\n")), WrappedKey, strict=True)
+        return convert(decode_canonical(data.removesuffix(b"\n")), WrappedKey)
     except FileNotFoundError:
         return None
-    except (CanonicalError, msgspec.ValidationError) as error:
+    except CanonicalError as error:
         raise RecordingError(f"{run.body_key} is damaged: {error}") from error
 
 

@@ -6,6 +6,7 @@ has been checked in a folder of its own.
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import stat
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bernstein.canonical import canonical_bytes, decode_canonical, sha256_hex
+from bernstein.canonical import canonical_bytes, convert, decode_canonical, sha256_hex
 from bernstein.chain.verify import check_chain
 from bernstein.errors import BundleError, CanonicalError, ProofError
 from bernstein.rundir import SddDir, is_run_id, make_private, make_sdd
@@ -192,6 +193,10 @@ def _unpack(source: Path, project: SddDir) -> RunDir:
         ValueError,
     ) as error:
         raise BundleError(f"{source} is not a bundle: {error}") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a member that says to begin before the file does
+            raise
+        raise BundleError(f"{source} is not a bundle: {error}") from error
     return run
 
 
@@ -230,8 +235,8 @@ def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
         seal = parse_seal(run.seal.read_bytes())
         data = (run.path / "proof.json").read_bytes()
         value = decode_canonical(data.removesuffix(b"\n"))
-        proof = msgspec.convert(value, InclusionProof, strict=True)
-    except (FileNotFoundError, CanonicalError, msgspec.ValidationError) as error:
+        proof = convert(value, InclusionProof)
+    except (FileNotFoundError, CanonicalError) as error:
         raise BundleError(f"the bundle has no seal and proof: {error}") from error
     if seal is None:
         raise BundleError("the bundle's seal.json is not a seal")
@@ -241,8 +246,8 @@ def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
 def _check(run: RunDir, project: SddDir, keys: KeyStore, seal: Seal, proof: InclusionProof) -> None:
     """Hold a bundle against its own seal and proof; whom to trust is not decided here."""
     try:
-        entry = msgspec.convert(proof.entry, SpineEntry, strict=True)
-    except msgspec.ValidationError as error:
+        entry = convert(proof.entry, SpineEntry)
+    except CanonicalError as error:
         raise BundleError(f"the bundle's proof holds no entry: {error}") from error
     try:
         check_proof(proof, entry)

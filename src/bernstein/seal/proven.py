@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bernstein.canonical import JsonObject, decode_strict, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events, payload_of
-from bernstein.errors import ForgottenBodyError
+from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.events.trajectory import MODEL_ANSWER, MODEL_CALL, MODEL_USAGE, RUN_FINISHED
 from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.blobs import BlobStore
@@ -24,6 +24,8 @@ from bernstein.recording.rows import CallRow, PromptReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from bernstein.events.entry import JournalEntry
 
 _USAGE_MEMBERS = frozenset(
     {
@@ -66,27 +68,38 @@ class ChainedCalls:
 
 
 def read_chained_calls(journal: Path) -> ChainedCalls:
-    """The calls that a journal holds, up to its first bad line."""
+    """The calls that a journal holds, up to its first bad line.
+
+    Raises:
+        RecordingError: A row of a call has a payload that says nothing of one.
+    """
     found = ChainedCalls()
     for entry in load_replay_events(journal):
-        if entry.event == MODEL_CALL:
-            found.begun.append((entry.lane, payload_of(entry)["prompt"]["digest"]))
-        elif entry.event == MODEL_ANSWER:
-            payload = payload_of(entry)
-            answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
-            found.answers.append(
-                ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun))
-            )
-        elif (
-            entry.event == MODEL_USAGE
-            and found.answers
-            and found.answers[-1].index == entry.index - 1
-        ):
-            payload = payload_of(entry)
-            found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
-        elif entry.event == RUN_FINISHED:
-            found.is_finished = True
+        try:
+            _add(entry, found)
+        except (CanonicalError, KeyError, TypeError) as error:
+            raise RecordingError(
+                f"row {entry.index} ({entry.event}) says nothing of a call: {error}"
+            ) from error
     return found
+
+
+def _add(entry: JournalEntry, found: ChainedCalls) -> None:
+    if entry.event == MODEL_CALL:
+        found.begun.append((entry.lane, payload_of(entry)["prompt"]["digest"]))
+    elif entry.event == MODEL_ANSWER:
+        payload = payload_of(entry)
+        answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
+        found.answers.append(
+            ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun))
+        )
+    elif (
+        entry.event == MODEL_USAGE and found.answers and found.answers[-1].index == entry.index - 1
+    ):
+        payload = payload_of(entry)
+        found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
+    elif entry.event == RUN_FINISHED:
+        found.is_finished = True
 
 
 def unanswered_calls(journal: Path, recording: Recording) -> Counter[tuple[str, str]]:

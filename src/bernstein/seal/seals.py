@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
+from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_canonical, sha256_hex
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import check_chain
 from bernstein.errors import CanonicalError, RecordingError, SealError
@@ -74,8 +74,8 @@ class Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_seal(data: bytes) -> Seal | None:
     """The seal that a file holds in its only spelling, or None."""
     try:
-        seal = msgspec.convert(decode_canonical(data.removesuffix(b"\n")), Seal, strict=True)
-    except (CanonicalError, msgspec.ValidationError):
+        seal = convert(decode_canonical(data.removesuffix(b"\n")), Seal)
+    except CanonicalError:
         return None
     return seal if data.endswith(b"\n") and seal.v == 1 else None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes, decode_canonical, sha256_hex
+from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError
 from bernstein.events.entry import GENESIS
 from bernstein.jsonl import append_linked, read_lines
@@ -109,8 +109,8 @@ def _entries(path: Path) -> Iterator[SpineEntry | str]:
 def parse_entry(line: bytes) -> SpineEntry | str:
     """The entry that a line spells, or why it spells none."""
     try:
-        return msgspec.convert(decode_canonical(line), SpineEntry, strict=True)
-    except (CanonicalError, msgspec.ValidationError):
+        return convert(decode_canonical(line), SpineEntry)
+    except CanonicalError:
         return "not an entry"
 
 
