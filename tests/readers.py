@@ -30,9 +30,10 @@ from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir, SddDir
 from bernstein.runner.plan import parse_plan
 from bernstein.seal.audit import audit_keys, audit_state, check_audit
-from bernstein.seal.bundle import export_run, import_bundle
+from bernstein.seal.bundle import import_bundle
 from bernstein.seal.checkpoint import make_checkpoint, parse_checkpoint
 from bernstein.seal.evidence import verify_deep, verify_run
+from bernstein.seal.export import export_run
 from bernstein.seal.proven import first_difference, read_chained_calls
 from bernstein.seal.seals import parse_seal
 from bernstein.seal.signing import KeyStore

@@ -16,7 +16,8 @@ import pytest
 
 from bernstein.errors import BundleError, RecordingError
 from bernstein.rundir import RunDir, SddDir
-from bernstein.seal.bundle import export_run, import_bundle
+from bernstein.seal.bundle import import_bundle
+from bernstein.seal.export import export_run
 from bernstein.seal.signing import KeyStore, default_keys
 from tests.helpers import bernstein, no_model, run_plan, script, verify
 from tests.test_seal import PLAN, RULES, make_run

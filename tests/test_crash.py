@@ -12,17 +12,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_the_process_ends_well_when_nothing_happens_to_it(tmp_path: Path) -> None:
-    code, calls, errors = crash.run_with(tmp_path, None)
+@pytest.mark.parametrize("name", crash.SCENARIOS)
+def test_the_process_ends_well_when_nothing_happens_to_it(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "case"
+    folder.mkdir()
+    crash.SCENARIOS[name].prepare(folder)
+    code, calls, errors = crash.run_with(name, folder, None)
     assert (code, errors) == (0, "")
     assert {"write", "fsync", "rename", "flock"} <= set(calls)
 
 
-def test_at_a_sample_of_its_calls_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    (tmp_path / "count").mkdir()
-    places = crash.injections(tmp_path / "count")
-    assert len(places) > 40
-    for number, inject in enumerate(random.Random(7).sample(places, 16)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        assert crash.what_is_broken(folder, inject) == "", inject
+@pytest.mark.parametrize("name", crash.SCENARIOS)
+def test_at_a_sample_of_its_calls_nothing_acknowledged_is_lost(name: str, tmp_path: Path) -> None:
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    crash.SCENARIOS[name].prepare(prepared)
+    places = crash.injections(name, prepared, tmp_path / "count")
+    assert len(places) > 20
+    for number, inject in enumerate(random.Random(7).sample(places, 8)):
+        broken = crash.what_is_broken(name, prepared, tmp_path / str(number), inject)
+        assert broken == "", inject

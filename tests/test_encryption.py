@@ -15,8 +15,9 @@ from bernstein.recording.key import LlmCall
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal import secret
 from bernstein.seal.body_key import body_keys
-from bernstein.seal.bundle import export_run, import_bundle
+from bernstein.seal.bundle import import_bundle
 from bernstein.seal.evidence import verify_deep, verify_run
+from bernstein.seal.export import export_run
 from bernstein.seal.retention import prune
 from bernstein.seal.signing import KeyStore, default_keys
 from tests.helpers import bernstein, no_model, open_run, rows, run_plan, script, verify

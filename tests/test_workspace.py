@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bernstein.errors import UnsafePathError, WorkspaceError
-from bernstein.rundir import SddDir, find_sdd, inside, make_sdd, new_run_id, open_sdd
+from bernstein.files import inside
+from bernstein.rundir import SddDir, find_sdd, make_sdd, new_run_id, open_sdd
 from bernstein.runner import workspace as module
 from bernstein.runner.workspace import (
     apply_changes,

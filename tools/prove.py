@@ -11,36 +11,39 @@ for the commit it was done at, so a run that was cut goes on where it was.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
+import random
+import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests import crash, independent
-from tests.helpers import ONE_TASK, no_model, run_plan, script, verify
+from tests.helpers import verify
 from tests.pairs import is_faithful, run_pair
+from tests.tampering import Sample, changes, make_sample, rewritten, try_change
 
+from bernstein.errors import BundleError
 from bernstein.rundir import SddDir
+from bernstein.seal.bundle import import_bundle
+from bernstein.seal.export import export_run
+from bernstein.seal.signing import KeyStore
 
 ROOT = Path(__file__).parents[1]
 STATE = ROOT / ".prove"
 FIGURES = ROOT / "docs" / "proofs.md"
 PAIRS = 200
-SMALL_PLAN = """\
-stages:
-  - name: s
-    steps:
-      - title: One
-        files: [a.txt]
-        completion_signals: [{type: command, run: "true"}]
-"""
 
 
 class Table(NamedTuple):
@@ -71,63 +74,149 @@ def pairs(folder: Path) -> Table:
 
 def flips(folder: Path) -> Table:
     """Each bit of each byte of a sealed run's evidence."""
-    os.environ["BERNSTEIN_KEYS_DIR"] = str(folder / "keys")
-    sdd = SddDir(folder / "flips" / ".sdd")
-    script(
-        {"match": "Step: One", "fail": {"class": "Busy", "status": 429}, "times": 1},
-        {"match": "Split one step", "text": ONE_TASK},
-        {"text": "answer {n}", "usage": {"input": 5, "output": 7}},
-    )
-    run = sdd.run(run_plan(SMALL_PLAN, sdd).run_id)
-    no_model()
-    assert verify(sdd, run).verdict == "verified"
-    paths = (run.journal, run.llm_calls, run.fixtures, run.wal, run.seal, run.run_json, sdd.spine)
-    files = [(path, path.read_bytes()) for path in paths]
+    sample = _sample(folder)
+    files = [(path, path.read_bytes()) for path in sample.files]
 
     def case(number: int) -> tuple[str, bool]:
         place, bit = divmod(number, 8)
-        path, data = files[0]
-        for path, data in files:  # noqa: B007 - the one that the place is in
-            if place < len(data):
-                break
-            place -= len(data)
+        path, at, data = _place(files, place)
         changed = bytearray(data)
-        changed[place] ^= 1 << bit
+        changed[at] ^= 1 << bit
         path.write_bytes(changed)
         try:
-            verdict = verify(sdd, run)
-            chain_holds = independent.check(run.journal)[0]
+            if path == sample.sdd.audit:
+                return f"{path.name}: not verified", not sample.holds(path)
+            verdict = verify(sample.sdd, sample.run)
+            chain_holds = independent.check(sample.run.journal)[0]
         finally:
             path.write_bytes(data)
         is_right = verdict.verdict != "verified"
-        if path == run.journal and verdict.reason not in {"envelope", "missing", "extra"}:
-            is_right &= verdict.step_index == data.count(b"\n", 0, place) and not chain_holds
+        if path == sample.run.journal and verdict.reason not in {"envelope", "missing", "extra"}:
+            is_right &= verdict.step_index == data.count(b"\n", 0, at) and not chain_holds
         return f"{path.name}: {verdict.verdict}, {verdict.reason or verdict.note[:12]}", is_right
 
     return Table(
-        "a flipped bit anywhere in a sealed run's evidence is never verified, and in the journal "
-        "is named at its row",
+        "a flipped bit anywhere in the evidence of a sealed run of at least 40 events is never "
+        "verified, and in the journal is named at its row",
         sum(len(data) for _, data in files) * 8,
         case,
     )
 
 
-def crashes(folder: Path) -> Table:
-    """A kill or a failure at each system call of appending, closing and sealing."""
-    if not crash.has_strace():
-        return Table("strace is not here, so no crash was tried", 0, lambda _: ("", True))
-    (folder / "count").mkdir(parents=True)
-    places = crash.injections(folder / "count")
+def tampering(folder: Path) -> Table:
+    """Each row deleted, doubled, swapped or taken from elsewhere; each cut; each file removed."""
+    sample = _sample(folder)
+    every = list(changes(sample))
+    whole = list(rewritten(sample, KeyStore(folder / "thief", sample.sdd.keys)))
 
     def case(number: int) -> tuple[str, bool]:
-        inject = places[number]
-        (folder / str(number)).mkdir()
-        broken = crash.what_is_broken(folder / str(number), inject)
-        return inject.rsplit(":when", 1)[0] + (f": {broken}" if broken else ""), not broken
+        if number < len(whole):
+            return whole[number]
+        return try_change(sample, every[number - len(whole)])
 
     return Table(
-        "killed, or failed by the disk, at any system call of appending, closing and sealing: "
-        "nothing acknowledged is lost, the journal reopens, the run can be sealed and is verified",
+        "whatever is deleted, doubled, swapped, cut or taken from another run is never verified, "
+        "nor is a run that somebody else made anew; in the journal the first row that is not as it "
+        "was is named, and an independent verifier says the same of the chain",
+        len(whole) + len(every),
+        case,
+    )
+
+
+def verifiers(folder: Path) -> Table:
+    """A bit of each byte of a bundle's members, by the two verifiers of a release and by import."""
+    sample = _sample(folder)
+    target = folder / "run.zip"
+    export_run(sample.run, sample.sdd, sample.keys, target, with_bodies=True)
+    with zipfile.ZipFile(target) as bundle:
+        members = [(name, bundle.read(name)) for name in sorted(bundle.namelist())]
+    (key_id,) = sample.keys.own_ids()
+    by_python = runpy.run_path(str(ROOT / "verifier" / "verify.py"))["main"]
+    node = shutil.which("node")
+    by_node = None
+    if node is not None:
+        by_node = subprocess.Popen(
+            [node, str(ROOT / "tools" / "verify_many.mjs")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def said_by_node() -> int:
+        if by_node is None:
+            return 1
+        assert by_node.stdin is not None
+        assert by_node.stdout is not None
+        by_node.stdin.write(f"{target} {key_id}\n")
+        by_node.stdin.flush()
+        return int(by_node.stdout.readline())
+
+    def import_refuses() -> bool:
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            try:
+                import_bundle(target, SddDir(Path(name) / ".sdd"), sample.keys, key_id)
+            except BundleError:
+                return True
+        return False
+
+    def case(number: int) -> tuple[str, bool]:
+        name, at, data = _place(members, number)
+        changed = bytearray(data)
+        changed[at] ^= 1 << number % 8
+        with zipfile.ZipFile(target, "w") as bundle:
+            for other, own in members:
+                bundle.writestr(other, bytes(changed) if other == name else own)
+        with contextlib.redirect_stdout(io.StringIO()):
+            codes = (by_python([str(target), key_id]), said_by_node())
+        label = f"{name.split('/')[-1]}: refused by all"
+        return label, codes == (1, 1) and import_refuses()
+
+    by = (
+        "verify.py, verify.mjs and import" if by_node else "verify.py and import (node is not here)"
+    )
+    return Table(
+        f"a flipped bit in any byte of a bundle is refused by {by}",
+        sum(len(data) for _, data in members),
+        case,
+    )
+
+
+def _sample(folder: Path) -> Sample:
+    os.environ["BERNSTEIN_KEYS_DIR"] = str(folder / "keys")
+    return make_sample(folder / "work")
+
+
+def _place(files: list[tuple[Any, bytes]], place: int) -> tuple[Any, int, bytes]:
+    """The file that a place in all of them lies in, and where in it."""
+    for path, data in files:
+        if place < len(data):
+            return path, place, data
+        place -= len(data)
+    raise IndexError(place)
+
+
+def crashes(folder: Path) -> Table:
+    """A kill or a failure at each system call of all that writes evidence."""
+    if not crash.has_strace():
+        return Table("strace is not here, so no crash was tried", 0, lambda _: ("", True))
+    os.environ["BERNSTEIN_KEYS_DIR"] = str(folder / "keys")
+    places = []
+    for name, scenario in crash.SCENARIOS.items():
+        (folder / name).mkdir(parents=True)
+        scenario.prepare(folder / name)
+        found = crash.injections(name, folder / name, folder / f"{name}-count")
+        places += [(name, inject) for inject in found]
+
+    def case(number: int) -> tuple[str, bool]:
+        name, inject = places[number]
+        broken = crash.what_is_broken(name, folder / name, folder / str(number), inject)
+        call = inject.rsplit(":when", 1)[0]
+        return f"{name}: {call}" + (f": {broken}" if broken else ""), not broken
+
+    return Table(
+        "killed, or failed by the disk, at any system call of appending and sealing, recovery, "
+        "retention, forgetting, export and import: nothing acknowledged is lost, what is there is "
+        "verified, and the same done again ends well and leaves nothing behind",
         len(places),
         case,
     )
@@ -136,6 +225,8 @@ def crashes(folder: Path) -> Table:
 TABLES: dict[str, Callable[[Path], Table]] = {
     "pairs": pairs,
     "flips": flips,
+    "tampering": tampering,
+    "verifiers": verifiers,
     "crashes": crashes,
 }
 
@@ -154,12 +245,14 @@ def prove(name: str, shard: int, of: int, commit: str) -> tuple[Table, Counter[s
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # a run copies the folder that it is started in
         table = TABLES[name](Path(folder))
+        # Not in order, so that a shard has some of everything.
+        order = random.Random(0).sample(range(table.count), table.count)
         number, saved_s = int(str(done["next"])), time.monotonic()
         while number < table.count:
-            label, holds = table.case(number)
+            label, holds = table.case(order[number])
             counts[label] += 1
             if not holds:
-                broken.append(f"{name} case {number}: {label}")
+                broken.append(f"{name} case {order[number]}: {label}")
                 print(f"does not hold: {broken[-1]}", flush=True)
             number += of
             if time.monotonic() - saved_s > 5 or number >= table.count:

@@ -7,6 +7,7 @@
 
 import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { inflateRawSync } from "node:zlib";
 
 class Broken extends Error {}
@@ -268,7 +269,7 @@ const checkBundle = (path) => {
   return [shaHex(rawPublic), `run ${runId}, ${seal.status}, ${rows} rows, head ${head}`];
 };
 
-const main = (args) => {
+export const main = (args) => {
   if (args.length !== 1 && args.length !== 2) {
     console.log("usage: node verify.mjs BUNDLE.zip [KEY_FINGERPRINT]");
     return 2;
@@ -289,4 +290,4 @@ const main = (args) => {
   }
 };
 
-process.exitCode = main(process.argv.slice(2));
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = main(process.argv.slice(2));

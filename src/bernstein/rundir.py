@@ -1,7 +1,6 @@
 """Names every file under ``.sdd/``, and finds a run by what a user types.
 
-Rule 1: every path made from outside input is checked to stay inside its folder.
-Rule 2: folders are 0700 and files 0600: recordings hold prompts.
+Rule: every path made from outside input is checked to stay inside its folder.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import fcntl
 import os
 import re
 import secrets
-import stat
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes
-from bernstein.errors import RecordingError, SettingsError, UnknownRunError, UnsafePathError
+from bernstein.errors import RecordingError, SettingsError, UnknownRunError
+from bernstein.files import make_private, read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-MAX_FILE_BYTES = 64 * 2**20
 RESERVED_RUN_IDS = frozenset({"latest", "diff"})
 
 
@@ -265,81 +263,3 @@ def make_sdd(sdd: SddDir) -> None:
     ignore = sdd.path / ".gitignore"
     if not ignore.exists():
         write_file(ignore, b"*\n")
-
-
-def make_private(path: Path) -> None:
-    """Make a folder and the missing ones above it, each 0700."""
-    missing = []
-    folder = path
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a regular file, by no link.
-
-    Raises:
-        FileNotFoundError: There is none.
-        RecordingError: Something else stands there, or more than 64 MiB.
-    """
-    fd = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-            own = os.open(path.name, flags, dir_fd=fd)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
-        with os.fdopen(own, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-                raise RecordingError(f"{path} is not a file of ours")
-            return file.read()
-    finally:
-        os.close(fd)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a 0600 file whole or not at all: a temporary neighbour, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def inside(root: Path, relative: str) -> Path:
-    """The path of ``relative`` below ``root``, with no step out of it, by name or by symlink.
-
-    Raises:
-        UnsafePathError: An absolute path, ``..``, a NUL, or a symlink on the way or at the end.
-    """
-    parts = Path(relative).parts
-    if not parts or "\0" in relative or Path(relative).is_absolute() or ".." in parts:
-        raise UnsafePathError(f"{relative!r} is not a path inside the folder")
-    path = root
-    for part in parts:
-        path = path / part
-        try:
-            mode = path.lstat().st_mode
-        except FileNotFoundError:
-            continue
-        except NotADirectoryError as error:
-            raise UnsafePathError(f"{relative!r} goes through a file") from error
-        except OSError as error:
-            raise UnsafePathError(
-                f"{relative[:80]!r} cannot be a path: {error.strerror}"
-            ) from error
-        if stat.S_ISLNK(mode):
-            raise UnsafePathError(f"{relative!r} goes through a symbolic link")
-    return path

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from bernstein.canonical import utf8
 from bernstein.capture.llm import aask
 from bernstein.errors import UnsafePathError
+from bernstein.files import inside
 from bernstein.recording.key import LlmCall
-from bernstein.rundir import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,6 +29,7 @@ from bernstein.events.entry import (
     to_line,
 )
 from bernstein.events.trajectory import DURABLE_EVENTS
+from bernstein.files import make_private
 from bernstein.jsonl import (
     append_line,
     last_line,
@@ -37,7 +38,7 @@ from bernstein.jsonl import (
     set_torn_line_aside,
     utc_now,
 )
-from bernstein.rundir import SddDir, make_private
+from bernstein.rundir import SddDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ import click
 
 from bernstein.cli.app import Context
 from bernstein.errors import UsageError
-from bernstein.seal.bundle import export_run, import_bundle
+from bernstein.seal.bundle import import_bundle
+from bernstein.seal.export import export_run
 from bernstein.seal.signing import KeyStore
 
 

@@ -13,8 +13,9 @@ from bernstein.chain.diff import JournalDiff, diff_journals, to_json
 from bernstein.chain.verify import check_chain, find_bad_lines
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError, UsageError
+from bernstein.files import write_file
 from bernstein.fold.rebuild import rebuild_state
-from bernstein.rundir import RunDir, write_file
+from bernstein.rundir import RunDir
 from bernstein.seal.evidence import Verdict, verify_deep, verify_run
 from bernstein.seal.signing import KeyStore
 

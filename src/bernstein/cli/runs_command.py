@@ -6,7 +6,7 @@ import click
 
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import RecordingError, UsageError
-from bernstein.rundir import write_file
+from bernstein.files import write_file
 from bernstein.seal.retention import choose_pruned, prune_to
 from bernstein.seal.signing import KeyStore
 

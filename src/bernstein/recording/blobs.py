@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import DigestRef, digest_of_bytes, sha256_hex
 from bernstein.errors import ForgottenBodyError, RecordingError
-from bernstein.rundir import make_private, write_file
+from bernstein.files import make_private, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path

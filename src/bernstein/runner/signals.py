@@ -15,8 +15,8 @@ import msgspec
 
 from bernstein.canonical import DigestRef, convert, digest_of
 from bernstein.errors import CanonicalError, RecordingError, ReplayMissError, UnsafePathError
+from bernstein.files import inside
 from bernstein.recording.fixtures import fixture_key
-from bernstein.rundir import inside
 from bernstein.settings import child_environment
 
 if TYPE_CHECKING:

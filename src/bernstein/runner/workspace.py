@@ -21,7 +21,7 @@ import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes, digest_of, sha256_hex
 from bernstein.errors import WorkspaceError
-from bernstein.rundir import inside, write_file
+from bernstein.files import inside, write_file
 from bernstein.settings import child_environment
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_canonical
 from bernstein.errors import CanonicalError, JournalError, UsageError
 from bernstein.events.entry import GENESIS
+from bernstein.files import make_private
 from bernstein.jsonl import append_linked, read_lines
-from bernstein.rundir import make_private
 from bernstein.seal.secret import SecretKeys
 
 if TYPE_CHECKING:

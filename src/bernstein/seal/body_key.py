@@ -14,8 +14,8 @@ import msgspec
 
 from bernstein.canonical import canonical_bytes, convert, decode_canonical, from_hex, sha256_hex
 from bernstein.errors import CanonicalError, RecordingError
+from bernstein.files import read_file, write_file
 from bernstein.recording.blobs import BlobStore, aes_gcm
-from bernstein.rundir import read_file, write_file
 from bernstein.seal.secret import SecretKeys
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def missing_body_key(run: RunDir, keys: KeyStore) -> str | None:
 
 def check_body_key(run: RunDir) -> str | None:
     """What is wrong with ``body_key.json``, held against ``run.json``; None where nothing is."""
-    said = run.read_info().get("body_key_sha256")
     try:
         data = read_file(run.body_key)
     except FileNotFoundError:
         return None  # destroyed on purpose, or not taken along
+    said = run.read_info().get("body_key_sha256")
     return None if said == sha256_hex(data) else "body_key.json is not that of the run"
 
 

@@ -1,12 +1,12 @@
-"""A run as one file: exported with what proves it, imported after everything in it was checked.
+"""Takes a run from a bundle: one zip file with the run and what proves it.
 
-Bundles of one run are the same byte for byte. Rule: nothing of a bundle is in the project before it
-has been checked in a folder of its own.
+Rule: nothing of a bundle is in the project before it has been checked in a folder of its own.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import stat
@@ -16,30 +16,25 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bernstein.canonical import canonical_bytes, convert, decode_canonical, sha256_hex
+from bernstein.canonical import convert, decode_canonical, sha256_hex
 from bernstein.chain.verify import check_chain
 from bernstein.errors import BundleError, CanonicalError, ProofError
-from bernstein.rundir import SddDir, is_run_id, make_private, make_sdd
-from bernstein.seal.body_key import bodies_of
-from bernstein.seal.checkpoint import InclusionProof, check_proof, prove_entry
-from bernstein.seal.digest_form import digest_forms
-from bernstein.seal.evidence import Verdict, check_contents, stored_refs, verify_run
+from bernstein.files import make_private, sync_folder
+from bernstein.jsonl import locked, open_append
+from bernstein.rundir import SddDir, is_run_id, make_sdd
+from bernstein.seal.checkpoint import InclusionProof, check_proof
+from bernstein.seal.evidence import check_contents, stored_refs
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.spine import Spine, SpineEntry, read_spine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bernstein.rundir import RunDir
     from bernstein.seal.signing import KeyStore
 
 MAX_MEMBERS = 100_000
 MAX_BYTES = 4 * 2**30
 MAX_RATIO = 200
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-_FILES = (
+FILES = (
     "body_key.json",
     "fixtures.jsonl",
     "journal.jsonl",
@@ -50,70 +45,11 @@ _FILES = (
     "seal.json",
     "wal.jsonl",
 )
+_UNPACKED = ".import-"
 _MEMBER = re.compile(
-    r"(?P<run>[^/]+)/(?:(?P<file>" + "|".join(re.escape(name) for name in _FILES) + r")"
+    r"(?P<run>[^/]+)/(?:(?P<file>" + "|".join(re.escape(name) for name in FILES) + r")"
     r"|blobs/(?P<blob>[0-9a-f]{64}))"
 )
-
-
-def export_run(
-    run: RunDir, sdd: SddDir, keys: KeyStore, target: Path, *, with_bodies: bool
-) -> Verdict:
-    """Write a sealed run and its proof into one zip file.
-
-    Args:
-        run: A run whose evidence is verified.
-        sdd: Its project.
-        keys: To sign the checkpoint of the proof with.
-        target: The file to write.
-        with_bodies: Whether prompts and answers go along; without them everything else still
-            verifies.
-    Raises:
-        BundleError: The evidence does not hold.
-        OSError: The disk refuses.
-    """
-    verdict = verify_run(run, sdd, keys)
-    if verdict.verdict != "verified":
-        raise BundleError(
-            f"run {run.run_id} is not exported: {verdict.verdict} "
-            f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"
-        )
-    if (run.path / "proof.json").exists():
-        _check(run, sdd, keys, *_read_proof(run))
-    entries = read_spine(sdd.spine, keys).entries
-    place = [e.index for e in entries if e.run_id == run.run_id and e.kind in {"run", "received"}]
-    # Over the spine up to the entry, so that a bundle does not change as the spine grows.
-    proof = prove_entry(entries[: place[-1] + 1], place[-1], keys.signing_key())
-    members = dict(_members(run, sdd, keys, with_bodies=with_bodies))
-    if not (run.path / "proof.json").exists():
-        members["proof.json"] = canonical_bytes(msgspec.to_builtins(proof)) + b"\n"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as bundle:
-        for name in sorted(members):
-            info = zipfile.ZipInfo(f"{run.run_id}/{name}", _EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (stat.S_IFREG | 0o600) << 16
-            info.create_system = 3
-            bundle.writestr(info, members[name])
-    return verdict
-
-
-def _members(
-    run: RunDir, sdd: SddDir, keys: KeyStore, *, with_bodies: bool
-) -> Iterator[tuple[str, bytes]]:
-    forms = digest_forms(run, bodies_of(run, sdd, keys)) if not with_bodies else {}
-    for name in _FILES:
-        path = run.path / name
-        if name in {"misses.jsonl", "body_key.json"} and not with_bodies:
-            continue  # a miss shows parts of prompts
-        if (stem := name.removesuffix(".jsonl")) in forms:
-            yield name, b"".join(forms[stem])
-        elif path.is_file() and not path.is_symlink():
-            yield name, path.read_bytes()
-    if with_bodies:
-        for name in sorted({ref.name for ref in stored_refs(run)}):
-            blob = sdd.blobs / name[:2] / name
-            if blob.is_file():
-                yield f"blobs/{name}", blob.read_bytes()
 
 
 def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
@@ -130,13 +66,24 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
     """
     make_sdd(sdd)
     make_private(sdd.runs)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=sdd.path) as name:
+    lock = open_append(sdd.path / "import.lock")
+    try:
+        with locked(lock):
+            for left in sdd.path.glob(f"{_UNPACKED}*"):
+                shutil.rmtree(left)  # a kill kept an import from ending
+            return _import(source, sdd, keys, trust_key)
+    finally:
+        os.close(lock)
+
+
+def _import(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
+    with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=sdd.path) as name:
         project = SddDir(Path(name))
         run = _unpack(source, project)
-        seal, proof = _read_proof(run)
+        seal, proof = read_proof(run)
         if trust_key is not None and seal.key_id != trust_key:
             raise BundleError(f"sealed by key {seal.key_id}, not by {trust_key}")
-        _check(run, project, keys, seal, proof)
+        check_bundle(run, project, keys, seal, proof)
         target = sdd.run(run.run_id)
         if target.path.exists():
             _refuse_second(target, run, sdd, keys)
@@ -150,6 +97,7 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
                 shutil.move(blob, kept)
         if not target.path.exists():
             run.path.rename(target.path)
+        sync_folder(sdd.runs)
     public = bytes.fromhex(proof.public_key)
     if trust_key is not None:
         keys.trust(seal.key_id, public)
@@ -228,9 +176,11 @@ def _write_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) ->
             if left < 0:
                 raise BundleError(f"{info.filename} is longer than the bundle says")
             file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
+def read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
     try:
         seal = parse_seal(run.seal.read_bytes())
         data = (run.path / "proof.json").read_bytes()
@@ -243,7 +193,9 @@ def _read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
     return seal, proof
 
 
-def _check(run: RunDir, project: SddDir, keys: KeyStore, seal: Seal, proof: InclusionProof) -> None:
+def check_bundle(
+    run: RunDir, project: SddDir, keys: KeyStore, seal: Seal, proof: InclusionProof
+) -> None:
     """Hold a bundle against its own seal and proof; whom to trust is not decided here."""
     try:
         entry = convert(proof.entry, SpineEntry)

@@ -17,9 +17,10 @@ from bernstein.canonical import (
 from bernstein.chain.read import load_replay_events
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
 from bernstein.errors import CanonicalError, RecordingError
+from bernstein.files import read_file
 from bernstein.jsonl import read_lines
 from bernstein.recording.queue import load_recording
-from bernstein.rundir import RunDir, SddDir, read_file
+from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import first_difference, read_chained_calls

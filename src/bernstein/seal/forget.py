@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.errors import SealError
-from bernstein.rundir import write_file
+from bernstein.files import sweep_temporaries, write_file
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.digest_form import digest_forms
 from bernstein.seal.evidence import verify_run
@@ -60,6 +60,8 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
     # which no seal names.
     for path in (run.body_key, run.misses, *run.path.glob("*.torn-*")):
         path.unlink(missing_ok=True)
+    sweep_temporaries(run.path)
+    sweep_temporaries(sdd.blobs)
     for name, lines in data.items():
         write_file(run.path / f"{name}.jsonl", lines)
     for body in gone - held.keys():

@@ -12,14 +12,18 @@ import shutil
 from typing import TYPE_CHECKING
 
 from bernstein.errors import CanonicalError, RecordingError
+from bernstein.files import sweep_temporaries
 from bernstein.jsonl import locked, open_append
 from bernstein.recording.blobs import BlobStore
+from bernstein.rundir import RunDir
 from bernstein.seal.evidence import stored_refs
 from bernstein.seal.spine import Spine, read_spine
 
 if TYPE_CHECKING:
-    from bernstein.rundir import RunDir, SddDir
+    from bernstein.rundir import SddDir
     from bernstein.seal.signing import KeyStore
+
+_REMOVED = ".pruned-"
 
 
 def choose_pruned(sdd: SddDir, keep: int, ending: str | None = None) -> list[RunDir]:
@@ -46,8 +50,9 @@ def prune_to(sdd: SddDir, keep: int, keys: KeyStore, ending: str | None = None) 
     fd = open_append(sdd.path / "prune.lock")
     try:
         with locked(fd):
-            for half_removed in sdd.runs.glob(".pruned-*"):
-                shutil.rmtree(half_removed)  # a kill kept the last prune from ending
+            for removed in sdd.runs.glob(f"{_REMOVED}*"):
+                _destroy(sdd, RunDir(removed))  # a kill kept the last prune from ending
+            sweep_temporaries(sdd.blobs)
             runs = choose_pruned(sdd, keep, ending)
             prune(sdd, runs, keys)
     finally:
@@ -56,7 +61,7 @@ def prune_to(sdd: SddDir, keep: int, keys: KeyStore, ending: str | None = None) 
 
 
 def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
-    """Remove runs, and the large bodies that no other run holds.
+    """Remove runs, and the bodies that no other run holds.
 
     Raises:
         KeyUnavailableError: There is no key to sign the spine's entry with.
@@ -66,26 +71,27 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
         return
     sealed = read_spine(sdd.spine, keys)
     key = keys.signing_key()
-    gone: set[str] = set()
     for run in runs:
-        gone |= body_names(run) or set()
         seal = sealed.sealed(run.run_id)
         if seal is not None:
             Spine(sdd.spine).append("pruned", run.run_id, seal, key)
         # Away first, in one step: a run that is half removed would read as tampered with.
-        removed = sdd.runs / f".pruned-{run.run_id}"
+        removed = sdd.runs / f"{_REMOVED}{run.run_id}"
         run.path.rename(removed)
-        shutil.rmtree(removed)
-    if not gone:
-        return
-    for run in sdd.list_runs():
+        _destroy(sdd, RunDir(removed))
+
+
+def _destroy(sdd: SddDir, removed: RunDir) -> None:
+    """Remove a run that is out of the way: first its bodies, which only its rows can name."""
+    gone = body_names(removed) or set()
+    for run in sdd.list_runs() if gone else ():
         held = body_names(run)
-        if held is None:
-            return  # a recording that cannot be read may hold any of them
-        gone -= held
+        # A recording that cannot be read may hold any of them.
+        gone = set() if held is None else gone - held
     blobs = BlobStore(sdd.blobs)
     for name in gone:
         blobs.remove(name)
+    shutil.rmtree(removed.path)
 
 
 def _source_of(run: RunDir) -> str | None:

@@ -14,8 +14,9 @@ from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import check_chain
 from bernstein.errors import CanonicalError, RecordingError, SealError
 from bernstein.events.trajectory import ARTIFACT_WRITTEN
+from bernstein.files import write_file
 from bernstein.jsonl import locked, open_append, set_torn_line_aside
-from bernstein.rundir import SddDir, write_file
+from bernstein.rundir import SddDir
 from bernstein.seal.audit import audit_state
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.digest_form import recording_digests

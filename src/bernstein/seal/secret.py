@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import sha256_hex
 from bernstein.errors import KeyUnavailableError
-from bernstein.rundir import make_private, write_file
+from bernstein.files import make_private, write_file
 from bernstein.settings import read_settings
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from bernstein.canonical import sha256_hex
 from bernstein.errors import KeyUnavailableError
-from bernstein.rundir import SddDir, make_private, write_file
+from bernstein.files import make_private, write_file
+from bernstein.rundir import SddDir
 from bernstein.seal.secret import read_secret, write_secret
 from bernstein.settings import read_settings
 

@@ -14,8 +14,8 @@ import msgspec
 from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_canonical, sha256_hex
 from bernstein.errors import CanonicalError, JournalError
 from bernstein.events.entry import GENESIS
+from bernstein.files import make_private
 from bernstein.jsonl import append_linked, read_lines
-from bernstein.rundir import make_private
 from bernstein.seal.signing import is_signed_by
 
 if TYPE_CHECKING:
