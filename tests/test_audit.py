@@ -13,6 +13,7 @@ from bernstein.canonical import canonical_bytes
 from bernstein.errors import JournalError, KeyUnavailableError, UsageError
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.audit import AuditChain, audit_keys, check_audit
+from bernstein.seal.retention import prune
 from bernstein.seal.seals import highest_sealed_audit
 from bernstein.seal.secret import SecretKeys
 from bernstein.seal.signing import default_keys
@@ -146,3 +147,16 @@ def test_audit_on_the_command_line(sdd: SddDir, run: RunDir) -> None:
 
 def test_no_chain_cannot_be_checked(sdd: SddDir) -> None:
     assert bernstein("audit", "verify").returncode == 2
+
+
+def test_what_a_pruned_run_sealed_of_the_chain_still_counts(
+    sdd: SddDir, keys: SecretKeys, run: RunDir, chain: AuditChain
+) -> None:
+    prune(sdd, [run], default_keys(sdd))
+    sealed = highest_sealed_audit(sdd, default_keys(sdd))
+    assert sealed is not None
+    assert sealed[0] == 4
+    assert check_audit(sdd.audit, keys, sealed).verdict == "verified"
+    lines = sdd.audit.read_bytes().splitlines(keepends=True)
+    sdd.audit.write_bytes(b"".join(lines[:-1]))
+    assert check_audit(sdd.audit, keys, sealed).verdict == "mismatch"

@@ -351,3 +351,18 @@ def test_export_and_import_on_the_command_line(sdd: SddDir, run: RunDir, tmp_pat
     assert bernstein("import", "run.zip", "--trust-key", "short").returncode == 2
     assert bernstein("import", "plan.yaml").returncode == 2
     assert verify(sdd, run).verdict == "verified"
+
+
+def test_a_received_run_is_verified_by_the_proof_that_it_carries(
+    sdd: SddDir, run: RunDir, bundle: Path, elsewhere: tuple[SddDir, KeyStore]
+) -> None:
+    other, keys = elsewhere
+    proof = import_bundle(bundle, other, keys, own_id(sdd)).proof
+    data = proof.read_bytes()
+    for place in range(0, len(data), 7):
+        proof.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        assert verdict_elsewhere(other, keys, run.run_id) == "mismatch", place
+    proof.unlink()
+    assert verdict_elsewhere(other, keys, run.run_id) == "mismatch"
+    proof.write_bytes(data)
+    assert verdict_elsewhere(other, keys, run.run_id) == "verified"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import random
 import re
 import resource
 import signal
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from bernstein import EventJournal, compute_replay_fingerprint, load_replay_events, verify_journal
 from bernstein.chain.read import parse_row
-from bernstein.chain.verify import find_bad_lines
+from bernstein.chain.verify import check_chain, find_bad_lines
 from bernstein.errors import JournalError, RecordingError, UnknownRunError, UsageError
 from bernstein.events.entry import GENESIS, JournalEntry
 from tests import independent
@@ -508,3 +509,61 @@ def test_an_empty_journal_is_a_prefix_of_anything(tmp_path: Path) -> None:
 @given(st.binary(max_size=300) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace")))
 def test_no_line_makes_the_reader_raise(line: bytes) -> None:
     assert isinstance(parse_row(line), str | JournalEntry)
+
+
+def test_rows_of_two_writers_in_turn_make_one_chain(tmp_path: Path) -> None:
+    with EventJournal("r", tmp_path) as first, EventJournal("r", tmp_path) as second:
+        for n in range(40):
+            (first if n % 3 else second).append("step.started", {"stepId": str(n), "depth": 0})
+        for n in range(5):
+            first.append("checkpoint", {"checkpointId": str(n)})
+    assert check_chain(first.path).rows == 45
+    with EventJournal("r", tmp_path) as third:
+        assert third.append("checkpoint", {"checkpointId": "x"}).index == 45
+    assert check_chain(first.path).rows == 46
+
+
+def test_what_the_file_ends_in_counts_and_not_what_was_written_last(tmp_path: Path) -> None:
+    with EventJournal("r", tmp_path) as journal:
+        for n in range(3):
+            journal.append("checkpoint", {"checkpointId": str(n)})
+        lines = journal.path.read_bytes().splitlines(keepends=True)
+        os.truncate(journal.path, len(lines[0]) + len(lines[1]))
+        assert journal.append("checkpoint", {"checkpointId": "again"}).index == 2
+        assert check_chain(journal.path).rows == 3
+        os.truncate(journal.path, 0)
+        assert journal.append("checkpoint", {"checkpointId": "anew"}).index == 0
+        assert journal.append("checkpoint", {"checkpointId": "anew"}).index == 1
+    assert check_chain(journal.path).rows == 2
+
+
+@pytest.mark.parametrize(
+    "elapsed", ["0.000001", "9.999999", "10.000000", "123456789.123456", "1234567890.123456"]
+)
+def test_long_and_short_durations_are_read_alike(tmp_path: Path, elapsed: str) -> None:
+    with EventJournal("r", tmp_path) as journal:
+        journal.append("checkpoint", {"checkpointId": "1"})
+    line = journal.path.read_bytes()
+    start = line.index(b'"elapsed_s":') + len(b'"elapsed_s":')
+    journal.path.write_bytes(line[:start] + elapsed.encode() + b"}\n")
+    assert check_chain(journal.path).reason is None
+    for wrong in (b"00.000001", b"0.00001", b"0.0000010", b"-0.000001", b"1e-6", b"01.000000", b""):
+        journal.path.write_bytes(line[:start] + wrong + b"}\n")
+        assert check_chain(journal.path).reason in {"not_a_row", "not_json"}, wrong
+
+
+def test_the_fast_way_takes_what_the_slow_way_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EventJournal("r", tmp_path) as journal:
+        for n in range(3):
+            journal.append("model.call", {"a": [n, "ü"], "payload_hash": '","payload":{'}, "s/x")
+    good, chance = journal.path.read_bytes(), random.Random(3)
+    places = [chance.randrange(len(good)) for _ in range(1500)]
+    changed = [good[:p] + bytes([chance.randrange(256)]) + good[p + 1 :] for p in places]
+    for data in [good, good[:-1], good.replace(b"\n", b"\r\n"), *changed]:
+        journal.path.write_bytes(data)
+        fast = check_chain(journal.path)
+        with monkeypatch.context() as patch:
+            patch.setattr("bernstein.chain.verify._fast", lambda *_: None)
+            assert fast == check_chain(journal.path)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import stat
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from bernstein.errors import JournalError
 
@@ -38,23 +39,29 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Only LF ends a line: U+2028, CR and the like are content. A symlink is not followed.
     """
-    for data in read_raw_lines(path):
-        if data.endswith(b"\n"):
-            yield Line(data[:-1], is_whole=True)
-        else:
+    with open_regular(path) as file:
+        for data in raw_lines(file):
+            if data.endswith(b"\n"):
+                yield Line(data[:-1], is_whole=True)
+                continue
             yield Line(data, is_whole=False)
+            while (rest := file.readline(_CHUNK_BYTES)) and not rest.endswith(b"\n"):
+                pass
 
 
-def read_raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of ``path`` as ``read_lines`` has them, each with its LF where it has one."""
+def raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of an open file, each with its LF; one over 64 MiB comes in pieces."""
+    return iter(functools.partial(file.readline, MAX_LINE_BYTES + 1), b"")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """``path``, to be read; a symlink is not followed, and a FIFO or a device is refused."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags), "rb", 2**18) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        while data := file.readline(MAX_LINE_BYTES + 1):
-            yield data
-            while data and not data.endswith(b"\n"):
-                data = file.readline(_CHUNK_BYTES)
+    file = os.fdopen(os.open(path, flags), "rb", _CHUNK_BYTES)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
 
 
 def utc_now() -> str:

@@ -70,6 +70,7 @@ class RunDir:
         self.misses = path / "misses.jsonl"
         self.wal = path / "wal.jsonl"
         self.seal = path / "seal.json"
+        self.proof = path / "proof.json"
         self.body_key = path / "body_key.json"
         self.divergence_report = path / "divergence_report.json"
         self.lock = path / "run.lock"
@@ -131,6 +132,7 @@ class SddDir:
         self.blobs = path / "blobs" / "sha256"
         self.spine = path / "lineage" / "spine.jsonl"
         self.audit = path / "audit" / "audit.jsonl"
+        self.audit_seal = path / "audit" / "seal.json"
         self.keys = path / "keys"
 
     def run(self, run_id: str) -> RunDir:

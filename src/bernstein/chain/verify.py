@@ -5,12 +5,13 @@ Rule: bad data never raises here and never ends the check silently; it becomes a
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from bernstein.chain.read import is_envelope, parse_row
+from bernstein.chain.read import parse_row
 from bernstein.errors import RecordingError
 from bernstein.events.entry import (
     EVENT,
@@ -20,7 +21,7 @@ from bernstein.events.entry import (
     event_hash,
     payload_hash,
 )
-from bernstein.jsonl import Line, read_lines, read_raw_lines
+from bernstein.jsonl import open_regular, raw_lines, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,70 +62,89 @@ def check_chain(path: Path) -> ChainCheck:
     Source: docs/spec.md, "Journal".
     """
     whole = sha256()
-    head, index = GENESIS, 0
-    for data in read_raw_lines(path):
-        chained = _fast(data, index, head)
-        if chained is None:
-            line = Line(data.removesuffix(b"\n"), data.endswith(b"\n"))
-            found = _slow(line, index, head)
-            if isinstance(found, ChainCheck):
-                return found
-            chained = found
-        whole.update(data)
-        head = chained
-        index += 1
-    return ChainCheck(index, head, whole.hexdigest())
+    head, index = GENESIS.encode(), 0
+    with open_regular(path) as file:
+        for line in raw_lines(file):
+            chained = _fast(line, index, head)
+            if chained is None:
+                found = _slow(line, index, head.decode())
+                if isinstance(found, ChainCheck):
+                    return found
+                chained = found.encode()
+            whole.update(line)
+            head = chained
+            index += 1
+    return ChainCheck(index, head.decode(), whole.hexdigest())
 
 
-_decode = msgspec.json.Decoder(JournalEntry).decode
-_known: dict[tuple[str, str], tuple[bytes, bytes, bytes]] = {}
-_HASHES = b',"payload_hash":"%b","prev_hash":"%b","event_hash":"%b","ts":"%b","elapsed_s":%.6f}\n'
+_is_json = msgspec.json.Decoder(msgspec.Raw).decode
+_known: dict[bytes, tuple[bytes, bytes]] = {}
+_BETWEEN = re.compile(rb',"event":"([^"]*)","lane":"([^"]*)","payload":')
+_HASHES = b',"payload_hash":"%b","prev_hash":"%b","event_hash":"%b","ts":"'
+_HASHES_BYTES = len(_HASHES) - 3 * len("%b") + 3 * 64
+# What follows these: time and duration, by their shape, that is with every digit a zero. Of longer
+# durations not every digit comes back from a double: those are for the slow way.
+_TO_SHAPE = bytes.maketrans(b"123456789", b"000000000")
+_BEFORE_S = b'0000-00-00T00:00:00.000000Z","elapsed_s":'
+_SHAPES = frozenset(_BEFORE_S + b"0" * n + b".000000}\n" for n in range(1, 10))
+_SHORTEST = min(map(len, _SHAPES))
 
 
-def _fast(data: bytes, index: int, head: str) -> str | None:
+def _fast(line: bytes, index: int, head: bytes) -> bytes | None:
     """The hash of a row that holds; None sends it the slow way, which says why it does not.
 
-    The one spelling that the row can have is built from what was recomputed, and compared whole.
+    What stands around the payload has one spelling, which is built from what was recomputed.
     """
+    start = b'{"index":%d' % index
+    at = line.find(b'"payload":') + 10
+    end = line.rfind(b',"payload_hash":"')
+    between = line[len(start) : at]
+    parts = _known.get(between) or _learn(between)
+    if parts is None or line[at : at + 1] != b"{":
+        return None
+    preimage, name = parts
+    payload = line[at:end]
+    hashed = sha256(preimage + payload).hexdigest().encode()
+    # sha256("bernstein.event.v1\n" + prev_hash + "\n" + event + "\n" + payload_hash + "\n" + index)
+    chained = (
+        sha256(b"bernstein.event.v1\n%b\n%b\n%b\n%d" % (head, name, hashed, index))
+        .hexdigest()
+        .encode()
+    )
+    envelope = line[end + _HASHES_BYTES :]
+    is_spelled = (
+        line.startswith(start)
+        and line.startswith(_HASHES % (hashed, head, chained), end)
+        and envelope.translate(_TO_SHAPE) in _SHAPES
+        and (len(envelope) == _SHORTEST or envelope[len(_BEFORE_S)] != ord("0"))
+    )
     try:
-        row = _decode(data)
+        _is_json(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    parts = _known.get((row.event, row.lane)) or _learn(row)
-    payload = bytes(row.payload)
-    if parts is None or payload[:1] != b"{" or not is_envelope(row):
-        return None
-    preimage, name, start = parts
-    hashed = sha256(preimage + payload).hexdigest().encode()
-    before = head.encode()
-    # sha256("bernstein.event.v1\n" + prev_hash + "\n" + event + "\n" + payload_hash + "\n" + index)
-    chained = sha256(
-        b"bernstein.event.v1\n%b\n%b\n%b\n%d" % (before, name, hashed, index)
-    ).hexdigest()
-    end = _HASHES % (hashed, before, chained.encode(), row.ts.encode(), row.elapsed_s)
-    expected = b'{"index":%d%b%b%b' % (index, start, payload, end)
-    return chained if expected == data else None
+    return chained if is_spelled else None
 
 
-def _learn(row: JournalEntry) -> tuple[bytes, bytes, bytes] | None:
-    """For an event and lane that may be one: what stands before the payload in its preimage, the
-    event's name, and what stands between index and payload in the line.
+def _learn(between: bytes) -> tuple[bytes, bytes] | None:
+    """For what stands between index and payload of a row: what stands before the payload in its
+    preimage, and the event's name.
     """
-    if not (EVENT.fullmatch(row.event) and LANE.fullmatch(row.lane)):
+    found = _BETWEEN.fullmatch(between)
+    if found is None:
+        return None
+    event, lane = found[1].decode("ascii", "replace"), found[2].decode("ascii", "replace")
+    if not (EVENT.fullmatch(event) and LANE.fullmatch(lane)):
         return None
     if len(_known) > 10_000:
         _known.clear()
-    _known[row.event, row.lane] = parts = (
-        f"bernstein.payload.v1\n{row.event}\n{row.lane}\n".encode(),
-        row.event.encode(),
-        f',"event":"{row.event}","lane":"{row.lane}","payload":'.encode(),
-    )
+    parts = (b"bernstein.payload.v1\n%b\n%b\n" % (found[1], found[2]), found[1])
+    _known[between] = parts
     return parts
 
 
-def _slow(line: Line, index: int, head: str) -> ChainCheck | str:
+def _slow(line: bytes, index: int, head: str) -> ChainCheck | str:
     """Why a row does not hold, or its hash where it does."""
-    row = parse_row(line.data) if line.is_whole else "torn"
+    row = parse_row(line[:-1]) if line.endswith(b"\n") else "torn"
     if not isinstance(row, JournalEntry):
         return ChainCheck(index, head, "", row, index)
     problem = _problem(row, index, head)

@@ -16,16 +16,17 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import convert, decode_canonical, sha256_hex
+from bernstein.canonical import sha256_hex
 from bernstein.chain.verify import check_chain
-from bernstein.errors import BundleError, CanonicalError, ProofError
+from bernstein.errors import BundleError, ProofError
 from bernstein.files import make_private, sync_folder
 from bernstein.jsonl import locked, open_append
 from bernstein.rundir import SddDir, is_run_id, make_sdd
-from bernstein.seal.checkpoint import InclusionProof, check_proof
+from bernstein.seal.checkpoint import InclusionProof
 from bernstein.seal.evidence import check_contents, stored_refs
+from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
-from bernstein.seal.spine import Spine, SpineEntry, read_spine
+from bernstein.seal.spine import Spine, read_spine
 
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir
@@ -80,10 +81,9 @@ def _import(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) ->
     with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=sdd.path) as name:
         project = SddDir(Path(name))
         run = _unpack(source, project)
-        seal, proof = read_proof(run)
+        seal, proof = check_bundle(run, project, keys)
         if trust_key is not None and seal.key_id != trust_key:
             raise BundleError(f"sealed by key {seal.key_id}, not by {trust_key}")
-        check_bundle(run, project, keys, seal, proof)
         target = sdd.run(run.run_id)
         if target.path.exists():
             _refuse_second(target, run, sdd, keys)
@@ -180,36 +180,20 @@ def _write_member(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) ->
         os.fsync(file.fileno())
 
 
-def read_proof(run: RunDir) -> tuple[Seal, InclusionProof]:
+def check_bundle(run: RunDir, project: SddDir, keys: KeyStore) -> tuple[Seal, InclusionProof]:
+    """Hold a bundle against its own seal and proof; whom to trust is not decided here.
+
+    Raises:
+        BundleError: It does not hold.
+    """
     try:
         seal = parse_seal(run.seal.read_bytes())
-        data = (run.path / "proof.json").read_bytes()
-        value = decode_canonical(data.removesuffix(b"\n"))
-        proof = convert(value, InclusionProof)
-    except (FileNotFoundError, CanonicalError) as error:
-        raise BundleError(f"the bundle has no seal and proof: {error}") from error
-    if seal is None:
-        raise BundleError("the bundle's seal.json is not a seal")
-    return seal, proof
-
-
-def check_bundle(
-    run: RunDir, project: SddDir, keys: KeyStore, seal: Seal, proof: InclusionProof
-) -> None:
-    """Hold a bundle against its own seal and proof; whom to trust is not decided here."""
-    try:
-        entry = convert(proof.entry, SpineEntry)
-    except CanonicalError as error:
-        raise BundleError(f"the bundle's proof holds no entry: {error}") from error
-    try:
-        check_proof(proof, entry)
-    except ProofError as error:
+        if seal is None:
+            raise BundleError("the bundle's seal.json is not a seal")
+        proof = read_proof(run)
+        check_received(run, seal, proof)
+    except (FileNotFoundError, ProofError) as error:
         raise BundleError(f"the bundle's proof does not hold: {error}") from error
-    public = bytes.fromhex(proof.public_key)
-    if entry.seal_sha256 != sha256_hex(run.seal.read_bytes()) or entry.run_id != run.run_id:
-        raise BundleError("the bundle's proof is that of another seal")
-    if not (seal.is_signed_by(public) and entry.is_signed_by(public)):
-        raise BundleError("the bundle is not signed by the key that it names")
     if not run.journal.exists():
         raise BundleError("the bundle has no journal")
     chain = check_chain(run.journal)
@@ -218,3 +202,4 @@ def check_bundle(
     finding = check_contents(run, project, keys, seal, chain)
     if finding is not None:
         raise BundleError(f"the bundle does not hold ({finding.reason}): {finding.note}")
+    return seal, proof

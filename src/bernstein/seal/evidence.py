@@ -16,7 +16,7 @@ from bernstein.canonical import (
 )
 from bernstein.chain.read import load_replay_events
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
-from bernstein.errors import CanonicalError, RecordingError
+from bernstein.errors import CanonicalError, ProofError, RecordingError
 from bernstein.files import read_file
 from bernstein.jsonl import read_lines
 from bernstein.recording.queue import load_recording
@@ -24,6 +24,7 @@ from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import first_difference, read_chained_calls
+from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.seal.spine import SpineReading, read_spine
@@ -223,10 +224,16 @@ def _check_signature(
     if spine.broken_at is not None:
         note = f"entry {spine.broken_at} of the spine does not hold ({spine.reason})"
         return Finding("mismatch", "spine", note=note)
-    entered, seal_sha256 = spine.sealed(run.run_id), sha256_hex(run.seal.read_bytes())
-    if entered != seal_sha256:
+    entry, seal_sha256 = spine.entry_of(run.run_id), sha256_hex(run.seal.read_bytes())
+    if entry is None or entry.seal_sha256 != seal_sha256:
+        entered = None if entry is None else entry.seal_sha256
         note = "the spine has no such seal of this run"
         return Finding("mismatch", "spine", None, seal_sha256, entered, note=note)
+    if entry.kind == "received":
+        try:
+            check_received(run, seal, read_proof(run))
+        except ProofError as error:
+            return Finding("mismatch", "spine", note=str(error).split("\n", 1)[0])
     if trust == "unknown":
         note = f"sealed by key {seal.key_id}, which you do not trust"
         return Finding("prefix", signer=seal.key_id, note=note)

@@ -12,7 +12,7 @@ from bernstein.canonical import canonical_bytes
 from bernstein.errors import BundleError
 from bernstein.files import replacing
 from bernstein.seal.body_key import bodies_of
-from bernstein.seal.bundle import FILES, check_bundle, read_proof
+from bernstein.seal.bundle import FILES, check_bundle
 from bernstein.seal.checkpoint import prove_entry
 from bernstein.seal.digest_form import digest_forms
 from bernstein.seal.evidence import Verdict, stored_refs, verify_run
@@ -50,14 +50,14 @@ def export_run(
             f"run {run.run_id} is not exported: {verdict.verdict} "
             f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"
         )
-    if (run.path / "proof.json").exists():
-        check_bundle(run, sdd, keys, *read_proof(run))
+    if run.proof.exists():
+        check_bundle(run, sdd, keys)
     entries = read_spine(sdd.spine, keys).entries
     place = [e.index for e in entries if e.run_id == run.run_id and e.kind in {"run", "received"}]
     # Over the spine up to the entry, so that a bundle does not change as the spine grows.
     proof = prove_entry(entries[: place[-1] + 1], place[-1], keys.signing_key())
     members = dict(_members(run, sdd, keys, with_bodies=with_bodies))
-    if not (run.path / "proof.json").exists():
+    if not run.proof.exists():
         members["proof.json"] = canonical_bytes(msgspec.to_builtins(proof)) + b"\n"
     with replacing(target) as file, zipfile.ZipFile(file, "w", compresslevel=6) as bundle:
         for name in sorted(members):

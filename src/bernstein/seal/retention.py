@@ -17,6 +17,7 @@ from bernstein.jsonl import locked, open_append
 from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import RunDir
 from bernstein.seal.evidence import stored_refs
+from bernstein.seal.seals import keep_audit_seal
 from bernstein.seal.spine import Spine, read_spine
 
 if TYPE_CHECKING:
@@ -72,9 +73,10 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     sealed = read_spine(sdd.spine, keys)
     key = keys.signing_key()
     for run in runs:
-        seal = sealed.sealed(run.run_id)
-        if seal is not None:
-            Spine(sdd.spine).append("pruned", run.run_id, seal, key)
+        entry = sealed.entry_of(run.run_id)
+        if entry is not None:
+            keep_audit_seal(run, sdd, entry)
+            Spine(sdd.spine).append("pruned", run.run_id, entry.seal_sha256, key)
         # Away first, in one step: a run that is half removed would read as tampered with.
         removed = sdd.runs / f"{_REMOVED}{run.run_id}"
         run.path.rename(removed)

@@ -14,7 +14,7 @@ from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.chain.verify import check_chain
 from bernstein.errors import CanonicalError, RecordingError, SealError
 from bernstein.events.trajectory import ARTIFACT_WRITTEN
-from bernstein.files import write_file
+from bernstein.files import make_private, write_file
 from bernstein.jsonl import locked, open_append, set_torn_line_aside
 from bernstein.rundir import SddDir
 from bernstein.seal.audit import audit_state
@@ -196,20 +196,33 @@ def highest_sealed_audit(sdd: SddDir, keys: KeyStore) -> tuple[int, str] | None:
     """The longest audit chain that a seal of this project names: its count and last hmac.
 
     Seals of runs that came from elsewhere, and such as are not signed by a key of ours, name none.
+    That of a pruned run is kept beside the audit chain, where no later one names more rows.
     """
     here = {e.seal_sha256 for e in read_spine(sdd.spine, keys).entries if e.kind == "run"}
     own = keys.own_ids()
     found: tuple[int, str] | None = None
-    for run in sdd.list_runs():
-        if not run.seal.is_file() or run.seal.is_symlink():
+    for path in (sdd.audit_seal, *(run.seal for run in sdd.list_runs())):
+        if not path.is_file() or path.is_symlink():
             continue
-        data = run.seal.read_bytes()
+        data = path.read_bytes()
         seal = parse_seal(data)
         if seal is None or seal.key_id not in own or sha256_hex(data) not in here:
             continue
         if found is None or seal.audit.count > found[0]:
             found = (seal.audit.count, seal.audit.hmac)
     return found
+
+
+def keep_audit_seal(run: RunDir, sdd: SddDir, entry: SpineEntry) -> None:
+    """Keep what the seal of a run made here says of the audit chain, before the run is removed."""
+    data = run.seal.read_bytes() if run.seal.is_file() else b""
+    seal = parse_seal(data)
+    if entry.kind != "run" or seal is None or sha256_hex(data) != entry.seal_sha256:
+        return
+    kept = parse_seal(sdd.audit_seal.read_bytes()) if sdd.audit_seal.is_file() else None
+    if seal.audit.count > (0 if kept is None else kept.audit.count):
+        make_private(sdd.audit_seal.parent)
+        write_file(sdd.audit_seal, data)
 
 
 def _artifacts(journal: Path) -> list[Subject]:

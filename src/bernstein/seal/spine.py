@@ -78,9 +78,14 @@ class SpineReading:
 
     def sealed(self, run_id: str) -> str | None:
         """The last ``seal_sha256`` that the spine has for a run, or None."""
+        entry = self.entry_of(run_id)
+        return None if entry is None else entry.seal_sha256
+
+    def entry_of(self, run_id: str) -> SpineEntry | None:
+        """The last entry that says of a run that it was sealed or received, or None."""
         for entry in reversed(self.entries):
             if entry.run_id == run_id and entry.kind in {"run", "received"}:
-                return entry.seal_sha256
+                return entry
         return None
 
 
