@@ -169,7 +169,7 @@ class Readers:
         blobs = BlobStore(self._sdd.blobs)
         for read in (
             lambda: rebuild_state(path, 1, "r"),
-            lambda: project(read_events(path, "r")),
+            lambda: project(read_events(path, "r")).to_bytes(),
             lambda: diff_journals(run.journal, path),
             lambda: compare_journals(run.journal, path),
             lambda: first_difference(recording, read_chained_calls(path), blobs),

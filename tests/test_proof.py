@@ -250,3 +250,10 @@ def test_a_spine_that_does_not_hold_is_named(sdd: SddDir, run: RunDir) -> None:
     assert "entry 1" in done.stderr
     sdd.spine.unlink()
     assert bernstein("lineage", "verify").returncode == 2
+
+
+@pytest.mark.parametrize("event", ["tool.proposed", "tool.result", "step.started", "model.usage"])
+def test_rows_of_another_shape_are_refused_and_named(tmp_path: Path, event: str) -> None:
+    journal = write(tmp_path, "a", step(1), (event, "", {}))
+    with pytest.raises(UsageError, match=f"event 1 is not a {event}"):
+        rebuild_state(journal, 2)

@@ -11,7 +11,7 @@ from bernstein.chain.read import payload_of
 from bernstein.chain.verify import checked_rows
 from bernstein.errors import UsageError
 from bernstein.events import trajectory as event
-from bernstein.fold.run import TrajectoryEvent, start_fold
+from bernstein.fold.run import FoldError, TrajectoryEvent, start_fold
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,7 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     Raises:
         UsageError: There are not that many rows.
         RecordingError: The chain does not hold before row ``from_step``.
+        FoldError: A row has not the members of its kind.
     Source: docs/spec.md, "Journal" and "Seal and spine".
     """
     if from_step < 0:
@@ -43,10 +44,13 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     for row in islice(checked_rows(journal), from_step):
         payload = payload_of(row)
         fold.apply(TrajectoryEvent(row.index, run_id, row.event, payload))
-        if row.event == event.TOOL_PROPOSED:
-            open_calls[payload["toolCallId"]] = {**payload, "seq": row.index}
-        elif row.event == event.TOOL_RESULT:
-            open_calls.pop(payload["toolCallId"], None)
+        if row.event in {event.TOOL_PROPOSED, event.TOOL_RESULT}:
+            call_id = payload.get("toolCallId")
+            if not isinstance(call_id, str):
+                raise FoldError(f"event {row.index} is not a {row.event}: it names no tool call")
+            open_calls.pop(call_id, None)
+            if row.event == event.TOOL_PROPOSED:
+                open_calls[call_id] = {**payload, "seq": row.index}
         elif row.event == event.PROVIDER_STATE_MUTATION:
             mutations.append({**payload, "seq": row.index})
         head = row.event_hash

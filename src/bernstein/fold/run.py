@@ -60,7 +60,7 @@ class RunProjection:
     def to_bytes(self) -> bytes:
         """The bytes that ``JSON.stringify`` would write, in UTF-8."""
         text = json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8")
+        return text.encode("utf-8", "backslashreplace")  # a lone surrogate, as stringify has it
 
 
 def read_events(journal: Path, run_id: str) -> Iterator[TrajectoryEvent]:

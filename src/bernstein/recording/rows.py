@@ -14,24 +14,20 @@ from msgspec.structs import replace
 
 from bernstein.canonical import (
     JsonObject,
-    as_ref,
     canonical_bytes,
     convert,
     decode_strict,
     digest_of_bytes,
     sha256_hex,
-    utf8,
 )
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.recording.answer import Outcome, StoredOutcome, parse_stored
 from bernstein.recording.blobs import LARGE_BYTES, BlobStore
+from bernstein.recording.bodies import TextReader, TextWriter
 from bernstein.recording.key import KEY_SCHEMES, replay_key
-from bernstein.recording.texts import shared_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_MIN_SHARED_CHARS = 1024
 
 
 class CallRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,66 +158,38 @@ class RowWriter:
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
-        self._last: dict[str, tuple[int, str]] = {}
+        self._prompts = TextWriter(blobs)
 
     def line(self, row: NewRow) -> bytes:
         """The line of ``row``, which has its prompt and outcome in full."""
-        prompt = row.prompt
-        assert isinstance(prompt, str)
-        if len(prompt) > _MIN_SHARED_CHARS:
-            stored = self._splice(row.lane, prompt)
-            if stored is not prompt:
-                row = replace(row, prompt=stored)
-        if self._blobs.encrypts:
-            return to_line(self._encrypted(row, prompt))
-        line = to_line(row)
-        if len(line) <= LARGE_BYTES:
+        assert isinstance(row.prompt, str)
+        stored = self._prompts.stored(row.lane, row.prompt)
+        if stored is not row.prompt:
+            row = replace(row, prompt=stored)
+        line = None if self._blobs.encrypts else to_line(row)
+        if line is not None and len(line) <= LARGE_BYTES:
             return line
-        if len(canonical_bytes(row.prompt)) > LARGE_BYTES:
-            row = replace(row, prompt=self._blobs.put(utf8(prompt)).to_json())
         body = canonical_bytes(msgspec.to_builtins(row.outcome))
-        if len(body) > LARGE_BYTES:
+        if self._blobs.encrypts:
+            ref = self._blobs.put_encrypted(digest_of_bytes(body), body)
+        elif len(body) > LARGE_BYTES:
             ref = self._blobs.put(body)
-            stored_outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length)
-            row = replace(row, outcome=stored_outcome)
-        return to_line(row)
-
-    def _encrypted(self, row: NewRow, prompt: str) -> NewRow:
-        """``row`` with both bodies as blobs; a splice goes under the full text's digest."""
-        asked = self._blobs.put_encrypted(
-            digest_of_bytes(utf8(prompt)), canonical_bytes(row.prompt)
-        )
-        body = canonical_bytes(msgspec.to_builtins(row.outcome))
-        said = self._blobs.put_encrypted(digest_of_bytes(body), body)
-        outcome = StoredOutcome(
-            digest=said.digest, byteLength=said.byte_length, encRef=said.enc_ref
-        )
-        return replace(row, prompt=asked.to_json(), outcome=outcome)
+        else:
+            return to_line(row)
+        outcome = StoredOutcome(digest=ref.digest, byteLength=ref.byte_length, encRef=ref.enc_ref)
+        return to_line(replace(row, outcome=outcome))
 
     def written(self, row: NewRow) -> None:
         """``row`` is on disk: a later prompt of its lane may be stored as what it adds to it."""
-        prompt = row.prompt
-        if isinstance(prompt, str) and len(prompt) > _MIN_SHARED_CHARS:
-            self._last[row.lane] = (row.seq, prompt)
-
-    def _splice(self, lane: str, prompt: str) -> str | JsonObject:
-        """``prompt``, or what it adds to the lane's last one, where that is less than half."""
-        base = self._last.get(lane)
-        if base is None:
-            return prompt
-        head, tail = shared_ends(base[1], prompt)
-        text = prompt[head : len(prompt) - tail]
-        if len(text) * 2 >= len(prompt):
-            return prompt
-        return {"seq": base[0], "head": head, "tail": tail, "text": text}
+        if isinstance(row.prompt, str):
+            self._prompts.written(row.lane, row.seq, row.prompt)
 
 
 class PromptReader:
     """Gives back the prompts of one recording, in the file's order."""
 
     def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
-        self._last: dict[str, tuple[int, str]] = {}
+        self._prompts = TextReader(blobs)
 
     def read(self, row: CallRow) -> str:
         """The full prompt of ``row``; the rows before it in its lane must have been read.
@@ -229,32 +197,7 @@ class PromptReader:
         Raises:
             RecordingError: The stored form does not lead to a text.
         """
-        try:
-            prompt = self._expand(row.lane, decode_strict(bytes(row.prompt)))
-        except (CanonicalError, KeyError, TypeError, UnicodeDecodeError) as error:
-            raise RecordingError(
-                f"the prompt of recorded call {row.seq} is damaged: {error}"
-            ) from error
-        if len(prompt) > _MIN_SHARED_CHARS:
-            self._last[row.lane] = (row.seq, prompt)
-        return prompt
-
-    def _expand(self, lane: str, stored: str | JsonObject) -> str:
-        if isinstance(stored, str):
-            return stored
-        ref = as_ref(stored)
-        if ref is not None and ref.enc_ref is None:
-            return self._blobs.get(ref).decode("utf-8", "surrogatepass")
-        if ref is not None:
-            prompt = self._expand(lane, decode_strict(self._blobs.get(ref)))
-            if digest_of_bytes(utf8(prompt)).digest != ref.digest:
-                raise RecordingError("an encrypted body that is not the one that the row names")
-            return prompt
-        seq, base = self._last.get(lane, (None, ""))
-        head, tail = stored["head"], stored["tail"]
-        if seq != stored["seq"] or not (head >= 0 <= tail and head + tail <= len(base)):
-            raise RecordingError(f"a splice of call {stored['seq']}, which is not the one before")
-        return base[:head] + str(stored["text"]) + base[len(base) - tail :]
+        return self._prompts.read(row.lane, row.seq, row.prompt)
 
 
 def read_prompts(rows: list[CallRow], blobs: BlobStore) -> Iterator[tuple[CallRow, str]]:
