@@ -57,7 +57,7 @@ def test_it_is_verified_up_to_what_a_seal_names_and_a_prefix_beyond(
 ) -> None:
     sealed = highest_sealed_audit(sdd, default_keys(sdd))
     assert sealed is not None
-    assert sealed[0] == 4
+    assert sealed.rows == 4
     assert check_audit(sdd.audit, keys, sealed).verdict == "verified"
     chain.append("thread.approval", {"n": 4})
     check = check_audit(sdd.audit, keys, sealed)
@@ -155,8 +155,23 @@ def test_what_a_pruned_run_sealed_of_the_chain_still_counts(
     prune(sdd, [run], default_keys(sdd))
     sealed = highest_sealed_audit(sdd, default_keys(sdd))
     assert sealed is not None
-    assert sealed[0] == 4
+    assert sealed.rows == 4
     assert check_audit(sdd.audit, keys, sealed).verdict == "verified"
     lines = sdd.audit.read_bytes().splitlines(keepends=True)
     sdd.audit.write_bytes(b"".join(lines[:-1]))
     assert check_audit(sdd.audit, keys, sealed).verdict == "mismatch"
+
+
+def test_without_the_seal_of_the_last_run_nothing_says_that_these_are_all_rows(
+    sdd: SddDir, keys: SecretKeys, run: RunDir, chain: AuditChain
+) -> None:
+    prune(sdd, [run], default_keys(sdd))
+    older = make_run(sdd)
+    assert highest_sealed_audit(sdd, default_keys(sdd)) is not None
+    prune(sdd, [older], default_keys(sdd))
+    sdd.audit_seal.unlink()
+    check = check_audit(sdd.audit, keys, highest_sealed_audit(sdd, default_keys(sdd)))
+    assert check.verdict == "prefix"
+    sdd.audit_seal.write_text('{"audit":{"count":1000000}}')
+    check = check_audit(sdd.audit, keys, highest_sealed_audit(sdd, default_keys(sdd)))
+    assert check.verdict == "prefix"

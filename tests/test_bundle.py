@@ -366,3 +366,25 @@ def test_a_received_run_is_verified_by_the_proof_that_it_carries(
     assert verdict_elsewhere(other, keys, run.run_id) == "mismatch"
     proof.write_bytes(data)
     assert verdict_elsewhere(other, keys, run.run_id) == "verified"
+
+
+def test_what_a_kill_left_of_an_import_is_no_hindrance(
+    sdd: SddDir, run: RunDir, bundle: Path, elsewhere: tuple[SddDir, KeyStore]
+) -> None:
+    other, keys = elsewhere
+    (other.path / ".import-dead").mkdir(parents=True)
+    (other.path / ".import-file").write_text("")
+    import_bundle(bundle, other, keys, own_id(sdd))
+    assert not list(other.path.glob(".import-*"))
+
+
+def test_a_text_that_packs_well_is_exported_so_that_it_can_be_imported(
+    sdd: SddDir, elsewhere: tuple[SddDir, KeyStore], tmp_path: Path
+) -> None:
+    script(*RULES[:2], {"text": "a" * 5_000_000})
+    run = sdd.run(run_plan(PLAN, sdd).run_id)
+    no_model()
+    export_run(run, sdd, default_keys(sdd), tmp_path / "x.zip", with_bodies=True)
+    other, keys = elsewhere
+    assert import_bundle(tmp_path / "x.zip", other, keys, own_id(sdd)).journal.exists()
+    assert check(tmp_path / "x.zip", own_id(sdd))[0] == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bernstein.canonical import as_ref
-from bernstein.errors import KeyUnavailableError, RecordingError
+from bernstein.errors import BundleError, KeyUnavailableError, RecordingError
 from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.key import LlmCall
 from bernstein.rundir import RunDir, SddDir
@@ -259,8 +259,10 @@ def test_private_keys_can_lie_in_the_system_keyring(
     secret._from_keyring.cache_clear()
     with pytest.raises(KeyUnavailableError, match="the system keyring holds no"):
         default_keys(sdd).signing_key()
-    with pytest.raises(KeyUnavailableError, match="the system keyring holds no"):
-        verify(sdd, run)
+    # The proof needs neither the private half nor the texts.
+    verdict = verify(sdd, run)
+    assert verdict.verdict == "verified"
+    assert "encrypted, and the key" in verdict.note
 
 
 def test_a_keyring_that_cannot_be_used_is_said(
@@ -275,3 +277,50 @@ def test_a_keyring_that_cannot_be_used_is_said(
     assert done.returncode == 2
     assert "the system keyring cannot be used" in done.stderr
     assert "unset BERNSTEIN_KEYRING" in done.stderr
+
+
+def test_a_fixture_s_body_that_was_changed_is_a_mismatch_before_it_is_served(
+    sdd: SddDir, run: RunDir, tmp_path: Path
+) -> None:
+    name = rows(run.fixtures)[0]["response"]["encRef"]
+    blob = sdd.blobs / name[:2] / name
+    private = tmp_path / "private"
+    private.write_text("of nobody's business")
+    blob.unlink()
+    blob.symlink_to(private)
+    verdict = verify(sdd, run)
+    assert (verdict.verdict, verdict.reason) == ("mismatch", "recording")
+    with pytest.raises(BundleError):
+        export_run(run, sdd, default_keys(sdd), tmp_path / "x.zip", with_bodies=True)
+    with pytest.raises(RecordingError, match="does not hold"):
+        run_plan(PLAN, sdd, replay=run.run_id)
+
+
+def test_what_a_miss_showed_goes_with_its_run(sdd: SddDir, run: RunDir) -> None:
+    missed = sdd.run(run_plan(PLAN.replace("Two", "Other"), sdd, replay=run.run_id).run_id)
+    prune(sdd, [run, missed], default_keys(sdd))
+    assert not any(path.is_file() for path in sdd.blobs.rglob("*"))
+
+
+def test_a_lost_first_body_of_a_growing_history_is_forgotten_and_no_mismatch(sdd: SddDir) -> None:
+    run, prompt = open_run(sdd, encrypt=True), "begin\n" * 400
+    for turn in range(3):
+        prompt += f"turn {turn}\n"
+        call = LlmCall("m", prompt, "p")
+        seq = run.begin_call(call, "", None)
+        run.finish_call(call, LlmAnswer("a"), seq=seq, lane="", step_id=None, begun_s=0.0)
+    run.close("completed")
+    name = rows(run.dir.llm_calls)[0]["prompt"]["encRef"]
+    (sdd.blobs / name[:2] / name).unlink()
+    verdict = verify(sdd, run.dir)
+    assert verdict.verdict == "verified"
+    assert "1 bodies are forgotten" in verdict.note
+
+
+def test_a_run_that_cannot_encrypt_leaves_nothing(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERNSTEIN_KEYS_DIR", "/proc/nowhere")
+    with pytest.raises(KeyUnavailableError):
+        open_run(sdd, encrypt=True)
+    assert sdd.list_runs() == []

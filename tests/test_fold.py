@@ -91,3 +91,18 @@ def test_a_real_run_folds_to_the_same_bytes_in_any_order(sdd: SddDir) -> None:
         draw.shuffle(found)
         assert project(found).to_bytes() == folded.to_bytes()
     assert json.loads(folded.to_bytes())["runId"] == report.run_id
+
+
+def test_a_step_that_names_itself_as_its_parent_is_a_root() -> None:
+    steps = project([event(0, "step.started", stepId="s", parentStepId="s", depth=0)]).steps
+    assert [step["stepId"] for step in steps] == ["s"]
+
+
+def test_steps_nested_without_end_are_refused() -> None:
+    nested = [event(0, "step.started", stepId="0", depth=0)] + [
+        event(n, "step.started", stepId=str(n), parentStepId=str(n - 1), depth=n)
+        for n in range(1, 2000)
+    ]
+    assert project(nested[:100]).to_bytes()
+    with pytest.raises(FoldError, match="nested more than 128 deep"):
+        project(nested)

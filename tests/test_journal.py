@@ -21,7 +21,7 @@ from bernstein import EventJournal, compute_replay_fingerprint, load_replay_even
 from bernstein.chain.read import parse_row
 from bernstein.chain.verify import check_chain, find_bad_lines
 from bernstein.errors import JournalError, RecordingError, UnknownRunError, UsageError
-from bernstein.events.entry import GENESIS, JournalEntry
+from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_hash
 from tests import independent
 
 # Worked out with sha256sum:
@@ -567,3 +567,41 @@ def test_the_fast_way_takes_what_the_slow_way_takes(
         with monkeypatch.context() as patch:
             patch.setattr("bernstein.chain.verify._fast", lambda *_: None)
             assert fast == check_chain(journal.path)
+
+
+@pytest.mark.parametrize("odd", [b"{} ", b"{}\t", b"{}\r", b" {}"])
+def test_a_payload_has_no_blanks_around_it(tmp_path: Path, odd: bytes) -> None:
+    hashed = payload_hash("checkpoint", "", odd)
+    chained = event_hash(GENESIS, "checkpoint", hashed, 0)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(
+        b'{"index":0,"event":"checkpoint","lane":"","payload":%b,"payload_hash":"%b","prev_hash":"%b",'
+        b'"event_hash":"%b","ts":"2026-11-30T00:00:00.000000Z","elapsed_s":0.000000}\n'
+        % (odd, hashed.encode(), GENESIS.encode(), chained.encode())
+    )
+    assert check_chain(path).reason == "not_a_row"
+
+
+def test_an_append_to_a_closed_journal_is_refused(tmp_path: Path) -> None:
+    journal = EventJournal("r", tmp_path)
+    journal.append("checkpoint", {})
+    journal.close()
+    with pytest.raises(JournalError, match="is closed"):
+        journal.append("checkpoint", {})
+
+
+def test_ctrl_c_while_threads_gather_for_an_fsync_hangs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EventJournal("r", tmp_path, durable=True) as journal:
+        journal.append("checkpoint", {})
+        with monkeypatch.context() as patch:
+            patch.setattr(journal._sync, "_gather", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                journal.append("checkpoint", {})
+        journal.append("checkpoint", {})
+    assert check_chain(journal.path).rows == 3
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt

@@ -112,29 +112,44 @@ const checkJournal = (data) => {
   return [head, rows.length];
 };
 
+// The digest of a text that may stand as what it adds to one of the few before it, newest first.
+const digestOfText = (stored, seq, kept, keep, blobs) => {
+  if (isRef(stored)) {
+    if (blobs.has(stored.digest)) kept.unshift([seq, wtf8(blobs.get(stored.digest))]);
+    kept.splice(keep);
+    return stored;
+  }
+  let text = stored;
+  if (typeof stored === "object") {
+    const found = kept.find(([number]) => number === stored.seq);
+    expect(found !== undefined, "a text adds to one that is not there");
+    const chars = Array.from(found[1]); // positions count characters, not code units
+    const tail = chars.slice(chars.length - stored.tail).join("");
+    text = chars.slice(0, stored.head).join("") + stored.text + tail;
+  }
+  if (Array.from(text).length > 1024) kept.unshift([seq, text]);
+  kept.splice(keep);
+  return digestRef(utf8(text));
+};
+
 const digestForm = (name, data, blobs) => {
   const hash = createHash("sha256");
-  const last = new Map();
+  const groups = new Map();
   const rows = lines(data, name);
+  const keptOf = (group) => {
+    if (!groups.has(group)) groups.set(group, []);
+    return groups.get(group);
+  };
   for (const line of rows) {
     const row = parse(line);
     expect(jcs(row).equals(line), `${name}: not in canonical spelling`);
     if (name === "llm_calls") {
-      let { prompt } = row;
-      if (isRef(prompt)) {
-        if (blobs.has(prompt.digest)) last.set(row.lane, [row.seq, wtf8(blobs.get(prompt.digest))]);
-      } else {
-        if (typeof prompt === "object") {
-          const [seq, base] = last.get(row.lane) ?? [null, ""];
-          expect(seq === prompt.seq, `${name}: a prompt adds to one that is not there`);
-          const chars = Array.from(base); // positions count characters, not code units
-          const tail = chars.slice(chars.length - prompt.tail).join("");
-          prompt = chars.slice(0, prompt.head).join("") + prompt.text + tail;
-        }
-        if (Array.from(prompt).length > 1024) last.set(row.lane, [row.seq, prompt]);
-        row.prompt = digestRef(utf8(prompt));
-      }
+      row.prompt = digestOfText(row.prompt, row.seq, keptOf(row.lane), 1, blobs);
       if (!isRef(row.outcome)) row.outcome = digestRef(jcs(row.outcome));
+    } else if (name === "exchanges") {
+      const kept = keptOf(JSON.stringify([row.method, row.origin, row.path]));
+      row.request = digestOfText(row.request, row.seq, kept, 8, blobs);
+      if (!isRef(row.response)) row.response = digestRef(utf8(row.response));
     } else if (name === "fixtures" && !isRef(row.response)) {
       row.response = digestRef(jcs(row.response));
     }
@@ -180,6 +195,7 @@ const checkLog = (proof, sealData, runId, rawPublic) => {
   expect(shaHex("bernstein.spine.v1\n", jcs(entry)) === entryHash, "the log entry's hash");
   const message = Buffer.from(`bernstein.spine.v1\n${entryHash}`);
   expect(isSigned(rawPublic, unhex(sig), message), "the log entry's signature");
+  expect(["run", "received"].includes(entry.kind), "the log entry is not that of a run");
   expect(entry.run_id === runId && entry.seal_sha256 === shaHex(sealData), "another log entry");
   const cut = proof.checkpoint.indexOf("\n\n");
   const body = proof.checkpoint.slice(0, cut);
@@ -255,7 +271,7 @@ const checkBundle = (path) => {
     expect(said === shaHex(files.get("body_key.json")), "the wrapped key of the bodies");
   }
   const found = {};
-  for (const name of ["llm_calls", "fixtures", "wal"]) {
+  for (const name of ["llm_calls", "exchanges", "fixtures", "wal"]) {
     const data = files.get(`${name}.jsonl`);
     if (data !== undefined) found[name] = digestForm(name, data, blobs);
   }

@@ -209,33 +209,41 @@ def check_journal(data):
     return head, rows
 
 
+def digest_of_text(stored, seq, kept, keep, blobs):
+    """The digest of a text that may stand as what it adds to one of the ``keep`` before it."""
+    if is_ref(stored):
+        if stored["digest"] in blobs:
+            text_ = blobs[stored["digest"]].decode("utf-8", "surrogatepass")
+            kept[:] = [(seq, text_), *kept][:keep]
+        return stored
+    if isinstance(stored, dict):
+        bases = [base for number_, base in kept if number_ == stored["seq"]]
+        expect(bases, "a text adds to one that is not there")
+        end = len(bases[0]) - stored["tail"]
+        stored = bases[0][: stored["head"]] + stored["text"] + bases[0][end:]
+    if len(stored) > 1024:
+        kept[:] = [(seq, stored), *kept][:keep]
+    return digest_ref(stored.encode("utf-8", "surrogatepass"))
+
+
 def digest_form(name, data, blobs):
     """Rows and digest of a recording file with each body replaced by the digest of its text."""
     *lines, rest = data.split(b"\n")
     expect(rest == b"", f"{name}: torn")
-    last, hashed = {}, hashlib.sha256()
+    groups, hashed = {}, hashlib.sha256()
     for line in lines:
         row = parse(line)
         expect(jcs(row) == line, f"{name}: not in canonical spelling")
         if name == "llm_calls":
-            prompt, lane = row["prompt"], row["lane"]
-            if is_ref(prompt):
-                if prompt["digest"] in blobs:
-                    last[lane] = (
-                        row["seq"],
-                        blobs[prompt["digest"]].decode("utf-8", "surrogatepass"),
-                    )
-            else:
-                if isinstance(prompt, dict):
-                    seq, base = last.get(lane, (None, ""))
-                    expect(seq == prompt["seq"], f"{name}: a prompt adds to one that is not there")
-                    end = len(base) - prompt["tail"]
-                    prompt = base[: prompt["head"]] + prompt["text"] + base[end:]
-                if len(prompt) > 1024:
-                    last[lane] = row["seq"], prompt
-                row["prompt"] = digest_ref(prompt.encode("utf-8", "surrogatepass"))
+            kept = groups.setdefault(row["lane"], [])
+            row["prompt"] = digest_of_text(row["prompt"], row["seq"], kept, 1, blobs)
             if not is_ref(row["outcome"]):
                 row["outcome"] = digest_ref(jcs(row["outcome"]))
+        elif name == "exchanges":
+            kept = groups.setdefault((row["method"], row["origin"], row["path"]), [])
+            row["request"] = digest_of_text(row["request"], row["seq"], kept, 8, blobs)
+            if not is_ref(row["response"]):
+                row["response"] = digest_ref(row["response"].encode("utf-8"))
         elif name == "fixtures" and not is_ref(row["response"]):
             row["response"] = digest_ref(jcs(row["response"]))
         hashed.update(jcs(row) + b"\n")
@@ -264,6 +272,7 @@ def check_log(proof, seal_data, run_id, public):
     expect(sha(b"bernstein.spine.v1\n" + jcs(entry)) == entry_hash, "the log entry's hash")
     message = f"bernstein.spine.v1\n{entry_hash}".encode()
     expect(is_signed(public, unhex(sig), message), "the log entry's signature")
+    expect(entry["kind"] in ("run", "received"), "the log entry is not that of a run")
     expect(
         entry["run_id"] == run_id and entry["seal_sha256"] == sha(seal_data), "another log entry"
     )
@@ -309,7 +318,7 @@ def check_bundle(path):
         expect(said == sha(files["body_key.json"]), "the wrapped key of the bodies")
     found = {
         name: digest_form(name, files[f"{name}.jsonl"], blobs)
-        for name in ("llm_calls", "fixtures", "wal")
+        for name in ("llm_calls", "exchanges", "fixtures", "wal")
         if f"{name}.jsonl" in files
     }
     expect(found == seal["recordings"], "the recordings are not those that were sealed")

@@ -27,6 +27,7 @@ MAX_INT = 2**53 - 1
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode_any = msgspec.json.Decoder().decode
+_HEX = re.compile(r"[0-9a-f]{64}")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -58,7 +59,8 @@ def as_ref(value: JsonValue) -> DigestRef | None:
         ref = convert(value, DigestRef)
     except CanonicalError:
         return None
-    return ref if ref.to_json() == value else None
+    is_ref = _HEX.fullmatch(ref.name) and _HEX.fullmatch(ref.digest) and ref.byte_length >= 0
+    return ref if is_ref and ref.to_json() == value else None
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import stat
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_FILE_BYTES = 64 * 2**20
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 def make_private(path: Path) -> None:
@@ -72,7 +74,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)  # under its lock still: nobody sweeps it away before
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -104,15 +106,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Remove what ``write_file`` left in a folder, and in those below, when it was killed."""
-    for temporary in folder.rglob(".*.tmp"):
+    """Remove what ``write_file`` left in a folder, though not below it, when it was killed."""
+    for temporary in folder.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(temporary.name) is None:
+            continue
         try:
-            fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue  # gone by now, or not one of ours
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            temporary.unlink(missing_ok=True)
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                temporary.unlink(missing_ok=True)
         except BlockingIOError:
             continue  # being written
         finally:

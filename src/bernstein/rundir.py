@@ -55,6 +55,8 @@ class _RunInfo(msgspec.Struct):
     tree: str | None = None
     signal: int | None = None
     body_key_sha256: str | None = None
+    profile: dict[str, Any] | None = None
+    folders: dict[str, str] = {}
 
 
 class RunDir:
@@ -66,6 +68,7 @@ class RunDir:
         self.run_json = path / "run.json"
         self.journal = path / "journal.jsonl"
         self.llm_calls = path / "llm_calls.jsonl"
+        self.exchanges = path / "exchanges.jsonl"
         self.fixtures = path / "fixtures.jsonl"
         self.misses = path / "misses.jsonl"
         self.wal = path / "wal.jsonl"
@@ -134,6 +137,7 @@ class SddDir:
         self.audit = path / "audit" / "audit.jsonl"
         self.audit_seal = path / "audit" / "seal.json"
         self.keys = path / "keys"
+        self.prune_lock = path / "prune.lock"
 
     def run(self, run_id: str) -> RunDir:
         """The folder of the run with this id, which need not be there.

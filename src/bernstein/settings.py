@@ -93,6 +93,17 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def named_url(*variables: str) -> str | None:
+    """What the first of these variables that is set names, as a provider's base URL."""
+    return next((os.environ[name] for name in variables if os.environ.get(name)), None)
+
+
+def provider_secrets() -> list[str]:
+    """The keys of providers that the environment holds."""
+    names = {name for names in PROVIDER_KEYS.values() for name in names}
+    return [value for name, value in os.environ.items() if name in names and value]
+
+
 def child_environment(*hidden: str) -> dict[str, str]:
     """The environment for a command: without our variables, which are for us alone.
 

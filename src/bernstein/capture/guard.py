@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _WATCHED = frozenset(
     {
@@ -27,7 +27,7 @@ _WATCHED = frozenset(
     }
 )
 _lock = threading.Lock()
-_refusals: list[Callable[[str], Exception]] = []
+_refusals: list[tuple[Callable[[str], Exception], frozenset[tuple[str, int]]]] = []
 _is_installed = False
 
 
@@ -37,25 +37,38 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
     first = args[0] if args else None
     if isinstance(first, socket.socket) and first.family == getattr(socket, "AF_UNIX", -1):
         return
+    refusal, allowed = _refusals[-1]
     target = first if event.startswith("socket.get") else args[-1]
-    raise _refusals[-1](f"{target}")
+    address = args[:2] if event.startswith("socket.get") else target
+    if isinstance(address, tuple) and len(address) >= 2 and _is_allowed(address, allowed):
+        return
+    raise refusal(f"{target}")
+
+
+def _is_allowed(address: tuple[object, ...], allowed: frozenset[tuple[str, int]]) -> bool:
+    host, port = address[0], address[1]
+    return any(host == known and str(port) == str(number) for known, number in allowed)
 
 
 @contextmanager
-def no_network(refusal: Callable[[str], Exception]) -> Iterator[None]:
+def no_network(
+    refusal: Callable[[str], Exception], allowed: Iterable[tuple[str, int]] = ()
+) -> Iterator[None]:
     """Refuse every connection of this process until the block ends.
 
     Args:
         refusal: Makes the exception to raise, of the address that was reached for.
+        allowed: Addresses, as host and port, that may be reached all the same.
     """
     global _is_installed  # noqa: PLW0603 - a hook is of the process
     with _lock:
         if not _is_installed:
             sys.addaudithook(_hook)
             _is_installed = True
-        _refusals.append(refusal)
+        entry = (refusal, frozenset(allowed))
+        _refusals.append(entry)
     try:
         yield
     finally:
         with _lock:
-            _refusals.remove(refusal)
+            _refusals.remove(entry)

@@ -40,20 +40,23 @@ from bernstein.events.entry import GENESIS
 from bernstein.jsonl import open_append, read_lines, utc_now
 from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.calls import DeterministicStore
-from bernstein.recording.coverage import Coverage, recount
+from bernstein.recording.coverage import Answered, Coverage, recount
+from bernstein.recording.exchanges import ExchangeWriter, load_exchanges
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.body_key import find_body_key, make_body_key
 from bernstein.seal.evidence import unreadable_bodies, verify_run
 from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
+from bernstein.seal.proven_wire import recorded_responses
 from bernstein.seal.retention import prune_to
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
+from bernstein.wire.chained import terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from bernstein.events.entry import JournalEntry
     from bernstein.recording.key import LlmCall
@@ -102,6 +105,7 @@ class OpenRun:
         self._held = ExitStack()
         self._lock_fd = open_append(self.dir.lock)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.is_wire = info["kind"] == "client"
         self._info: JsonObject = {
             "v": 1,
             "run_id": self.dir.run_id,
@@ -118,7 +122,7 @@ class OpenRun:
         own_key, recorded_key = self._body_keys(settings)
         self.dir.write_info(self._info)
         self.store = DeterministicStore(
-            record_to=self.dir.llm_calls if self.records else None,
+            record_to=self.dir.llm_calls if self.records and not self.is_wire else None,
             replay_from=self.source.llm_calls if self.source else None,
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
@@ -135,7 +139,12 @@ class OpenRun:
             blobs=self.store.own_blobs,
             recorded_blobs=self.store.blobs,
         )
-        self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self.store.sync)
+        self.exchanges = (
+            ExchangeWriter(self.dir.exchanges, self.store.own_blobs)
+            if self.is_wire and self.records
+            else None
+        )
+        self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
         self.hold = Hold(self.store.recording.rows) if self.source and not follows_score else None
@@ -153,19 +162,36 @@ class OpenRun:
         self.row_count = 0
         self.head = GENESIS
         self.budget_credits: int | None = None
-        if self.is_strict:
-            self._held.enter_context(no_network(self._refuse_network))
+        if self.is_strict and not self.is_wire:
+            self.keep_from_network()
         if self.seed is not None:
             random.seed(self.seed)
 
     def _body_keys(self, settings: Settings) -> tuple[bytes | None, bytes | None]:
         """The keys of this run's bodies and of its source's; None where they are in the clear."""
-        recorded = None if self.source is None else find_body_key(self.source, self._keys)
-        if recorded is None and not settings.encrypt:
+        recorded, is_source_encrypted = None, False
+        if self.source is not None:
+            recorded = find_body_key(self.source, self._keys)
+            is_source_encrypted = self.source.read_info().get("body_key_sha256") is not None
+        if not (is_source_encrypted or settings.encrypt):
             return None, None
         # A replay of an encrypted run is encrypted too: it holds the same prompts.
-        own, self._info["body_key_sha256"] = make_body_key(self.dir, self._keys)
+        try:
+            own, self._info["body_key_sha256"] = make_body_key(self.dir, self._keys)
+        except (BernsteinError, OSError):
+            os.close(self._lock_fd)
+            shutil.rmtree(self.dir.path)  # what could not begin leaves nothing
+            raise
         return own, recorded
+
+    def _sync_recording(self) -> None:
+        self.store.sync()
+        if self.exchanges is not None:
+            self.exchanges.sync()
+
+    def keep_from_network(self, allowed: Iterable[tuple[str, int]] = ()) -> None:
+        """Refuse every connection of this process, but to these, until the run is closed."""
+        self._held.enter_context(no_network(self._refuse_network, allowed))
 
     def _refuse_network(self, target: str) -> Exception:
         miss = ReplayMissError(
@@ -249,6 +275,8 @@ class OpenRun:
         begun_s: float,
     ) -> None:
         """Record and chain a call's outcome; one that comes after the run's end is left out."""
+        if self.pid != os.getpid():
+            return  # a forked child inherits the call, and not its run
         with self.rows():
             if self.is_closed:
                 return
@@ -313,6 +341,8 @@ class OpenRun:
             self.is_closed = True
         self.journal.close()
         self.store.close()
+        if self.exchanges is not None:
+            self.exchanges.close()
         self.fixtures.close()
         self.decisions.close()
         self._held.close()
@@ -327,12 +357,20 @@ class OpenRun:
         for line in read_lines(self.dir.misses):
             misses.append(bool(decode_canonical(line.data)["strict"]))
         return recount(
-            recorded_answers(self.store.recording, self.store.blobs),
+            self._recorded_answers(),
             (said.answer for said in read_chained_calls(self.dir.journal).answers),
             misses,
             is_strict=self.is_strict,
-            guard="python" if self.is_strict else "none",
+            guard=("proxy" if self.is_wire else "python") if self.is_strict else "none",
         )
+
+    def _recorded_answers(self) -> Iterator[Answered]:
+        assert self.source is not None
+        if self.source.exchanges.exists():
+            terms = terms_of(self.source.read_info())
+            recording = load_exchanges(self.source.exchanges)
+            return recorded_responses(recording, self.store.blobs, terms)
+        return recorded_answers(self.store.recording, self.store.blobs)
 
     def comparison(self) -> Comparison | None:
         """How a closed replay's journal relates to its source's; None for a recording."""
@@ -351,10 +389,11 @@ def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) ->
             f"run {source.run_id} has no journal: nothing proves its recording, so it is not "
             "replayed\n  list the runs with: bernstein runs"
         )
-    if not source.llm_calls.exists():
+    recorded = [path for path in (source.llm_calls, source.exchanges) if path.exists()]
+    if not recorded:
         raise _no_recording(source, rerun)
     verdict = verify_run(source, sdd, keys)
-    is_empty = source.llm_calls.stat().st_size == 0
+    is_empty = all(path.stat().st_size == 0 for path in recorded)
     if is_empty and verdict.rows and read_chained_calls(source.journal).answers:
         raise _no_recording(source, rerun)
     if verdict.verdict == "mismatch":

@@ -113,8 +113,10 @@ class EventJournal:
         hashed = payload_hash(event, lane, body)
         if self._pid != os.getpid():
             self._reopen()
-        fd = self._fd
         with self._thread_lock:
+            fd = self._fd
+            if fd < 0:
+                raise JournalError(f"the journal of run {self.run_id} is closed")
             fcntl.flock(fd, fcntl.LOCK_EX)  # not by ``locked``: this is where the time goes
             try:
                 if os.path.lexists(self._seal):
@@ -146,6 +148,8 @@ class EventJournal:
 
     def head(self) -> str:
         """The last row's hash, 64 hex digits; 64 zeros for an empty journal."""
+        if self._pid != os.getpid():
+            self._reopen()
         with self._thread_lock, locked(self._fd):
             return self._tail()[0]
 
@@ -158,8 +162,9 @@ class EventJournal:
 
     def close(self) -> None:
         """Put everything on disk and close the file; a second call does nothing."""
-        if self._fd >= 0:
+        with self._thread_lock:
             fd, self._fd = self._fd, -1
+        if fd >= 0:
             try:
                 if self._pid == os.getpid():  # what a forked child has not written it need not sync
                     self._sync.close()

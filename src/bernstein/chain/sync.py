@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FLUSH_S = 0.05
+_GATHER_S = 0.01
 
 
 class DiskSync:
@@ -69,12 +70,14 @@ class DiskSync:
             OSError: The disk refuses.
         """
         with self._state:
+            if self._synced >= number:
+                return
             self._waiting += 1
             if self._waiting >= self._crowd:
                 self._gathered.notify()
-        self._wait(number)
+        self._wait(number, gathers=True)
 
-    def _wait(self, number: int) -> None:
+    def _wait(self, number: int, *, gathers: bool = False) -> None:
         while True:
             with self._state:
                 while self._is_syncing and self._synced < number:
@@ -83,15 +86,21 @@ class DiskSync:
                 if self._synced >= number:
                     return
                 self._is_syncing = True
-                self._gather()
+                try:
+                    if gathers:
+                        self._gather()
+                except BaseException:  # Ctrl-C: another has to make the fsync
+                    self._is_syncing = False
+                    self._state.notify_all()
+                    raise
                 upto, waiting = self._written, self._waiting
             self._sync(upto, waiting)
 
     def _gather(self) -> None:
-        """Let those come who waited for the last fsync, for as long as that took: they write their
-        next row now, and without this it would have to wait for an fsync of its own.
+        """Let those come who waited for the last fsync, for about as long as that took: they write
+        their next row now, and without this it would have to wait for an fsync of its own.
         """
-        until_s = time.monotonic() + self._fsync_s
+        until_s = time.monotonic() + min(self._fsync_s, _GATHER_S)
         while self._waiting < self._crowd and (left_s := until_s - time.monotonic()) > 0:
             self._gathered.wait(left_s)
 

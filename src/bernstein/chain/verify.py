@@ -77,6 +77,8 @@ def check_chain(path: Path) -> ChainCheck:
     return ChainCheck(index, head.decode(), whole.hexdigest())
 
 
+_decode = msgspec.json.Decoder(JournalEntry).decode
+_SHALLOW_BYTES = 1024
 _is_json = msgspec.json.Decoder(msgspec.Raw).decode
 _known: dict[bytes, tuple[bytes, bytes]] = {}
 _BETWEEN = re.compile(rb',"event":"([^"]*)","lane":"([^"]*)","payload":')
@@ -100,7 +102,7 @@ def _fast(line: bytes, index: int, head: bytes) -> bytes | None:
     end = line.rfind(b',"payload_hash":"')
     between = line[len(start) : at]
     parts = _known.get(between) or _learn(between)
-    if parts is None or line[at : at + 1] != b"{":
+    if parts is None or line[at : at + 1] != b"{" or line[end - 1 : end] != b"}":
         return None
     preimage, name = parts
     payload = line[at:end]
@@ -119,7 +121,8 @@ def _fast(line: bytes, index: int, head: bytes) -> bytes | None:
         and (len(envelope) == _SHORTEST or envelope[len(_BEFORE_S)] != ord("0"))
     )
     try:
-        _is_json(payload)
+        # What is nested deep is judged in its row, as the slow way does.
+        _is_json(payload) if len(payload) < _SHALLOW_BYTES else _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return chained if is_spelled else None

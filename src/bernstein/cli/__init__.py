@@ -10,6 +10,7 @@ import sys
 # Command, module, what it does. One table for the help page and for loading.
 COMMANDS = {
     "run": ("run", "Run a plan and record it, or replay a recorded run of it."),
+    "record": ("record", "Run any agent and record what it asks of its provider."),
     "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),
@@ -30,6 +31,7 @@ Usage: bernstein [OPTIONS] COMMAND [ARGS]...
 
   Record:  BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml
   Replay:  BERNSTEIN_REPLAY_RUN_ID=latest bernstein run plan.yaml
+  Any agent: bernstein record -- CMD…, and bernstein replay latest -- CMD…
 
 Options:
   --sdd DIR   The project's folder of runs (default: .sdd here or above).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,15 +28,24 @@ Examples:
   bernstein replay latest --verify
   bernstein replay latest --from-step 12
   bernstein replay diff RUN_A RUN_B
+  bernstein replay latest -- python agent.py
 """
 
 
 @click.command("replay", epilog=_EXAMPLE)
-@click.argument("arguments", metavar="RUN | diff A B", nargs=-1, required=True)
+@click.argument("arguments", metavar="RUN [-- CMD…] | diff A B", nargs=-1, required=True)
 @click.option("--verify", is_flag=True, help="Check the run's evidence.")
 @click.option("--deep", is_flag=True, help="With --verify: also inside payloads and blobs.")
 @click.option("--salvage", is_flag=True, help="List every bad line of the journal and go on.")
 @click.option("--from-step", type=int, metavar="N", help="Rebuild the state after N events.")
+@click.option(
+    "--pace",
+    type=click.Choice(["fast", "recorded"]),
+    default="fast",
+    help="With CMD: whether answers come as slowly as they were recorded.",
+)
+@click.option("--timeout", type=float, metavar="S", help="With CMD: end it after S seconds.")
+@click.option("-v", "--verbose", is_flag=True, help="With CMD: list unused answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
 def command(
@@ -46,6 +56,9 @@ def command(
     deep: bool,
     salvage: bool,
     from_step: int | None,
+    pace: str,
+    timeout: float | None,
+    verbose: bool,
     as_json: bool,
 ) -> int:
     """Say what a run is and how to replay it, check it, or find where two runs part.
@@ -55,13 +68,18 @@ def command(
     you trust), 1 mismatch (it names the first row that does not hold), 2 cannot
     tell (what is there holds; without a seal nothing says that it is complete).
     diff takes runs or journal files; it exits with 0 equal, 1 different.
+    With a command behind -- it runs that and answers it from the recording: it
+    exits with 3 after a miss, else with its code, else 1 if the runs differ.
     """
+    name, *argv = arguments
+    if argv and name != "diff":
+        return _replay_command(
+            context, name, argv, is_paced=pace == "recorded", timeout_s=timeout, verbose=verbose
+        )
     if arguments[0] == "diff":
         if len(arguments) != 3:
             raise UsageError("diff takes two runs\n  for example: bernstein replay diff A B")
         return _diff(context, arguments[1], arguments[2], as_json=as_json)
-    if len(arguments) != 1:
-        raise UsageError("name one run\n  for example: bernstein replay latest --verify")
     run = context.sdd.find_run(arguments[0])
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
@@ -81,6 +99,25 @@ def command(
     else:
         click.echo(verdict_line(run, verdict))
     return EXIT_CODES[verdict.verdict]
+
+
+def _replay_command(
+    context: Context,
+    name: str,
+    argv: list[str],
+    *,
+    is_paced: bool,
+    timeout_s: float | None,
+    verbose: bool,
+) -> int:
+    from bernstein.capture.gateway.command import (  # noqa: PLC0415 - a server is heavy
+        CommandOptions,
+        run_recorded,
+    )
+
+    settings = replace(context.settings, replay_run_id=name)
+    options = CommandOptions(argv, is_paced=is_paced, timeout_s=timeout_s, is_verbose=verbose)
+    return run_recorded(context.sdd, settings, options)
 
 
 def _salvage(run: RunDir, *, as_json: bool) -> int:

@@ -43,6 +43,8 @@ TOOL_DENIED = "tool.denied"
 # Rows that are on disk before execution goes on: what follows them cannot be taken back.
 DURABLE_EVENTS = frozenset({TOOL_PROPOSED, TOOL_APPROVED, TOOL_DENIED, PROVIDER_STATE_MUTATION})
 CHECKPOINT = "checkpoint"
+HTTP_REQUEST = "http.request"
+HTTP_RESPONSE = "http.response"
 ARTIFACT_WRITTEN = "artifact.written"
 SIGNAL_CHECKED = "signal.checked"
 DECISION_MADE = "decision.made"
@@ -100,6 +102,16 @@ def model_answer(key: str, outcome: Literal["ok", "error"], answer: DigestRef) -
 def model_usage(step_id: str | None, provider: str, model: str, usage: JsonObject) -> JsonObject:
     """What a call used, as reported; ``usage`` has the wire names of contract and recording."""
     return _with_step(step_id, provider=provider, model=model, **usage)
+
+
+def http_request(request: DigestRef) -> JsonObject:
+    """A request that asks no model: a probe, a list of models, a count of tokens."""
+    return {"request": request.to_json()}
+
+
+def http_response(key: str, outcome: Literal["ok", "error"], answer: DigestRef) -> JsonObject:
+    """What came of such a request; ``answer`` covers status and body."""
+    return {"key": key, "outcome": outcome, "answer": answer.to_json()}
 
 
 def checkpoint(checkpoint_id: str, label: str | None, state: DigestRef) -> JsonObject:

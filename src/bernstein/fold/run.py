@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bernstein.canonical import MAX_INT, JsonObject, canonical_bytes
+from bernstein.canonical import MAX_DEPTH, MAX_INT, JsonObject, canonical_bytes
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.errors import UsageError
 from bernstein.events import trajectory as event
@@ -116,6 +116,7 @@ class _RunFold:
     status: str = "pending"
     roots: list[JsonObject] = field(default_factory=list)
     nodes: dict[str, JsonObject] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
     checkpoints: list[JsonObject] = field(default_factory=list)
     totals: dict[str, dict[str, int]] = field(
         default_factory=lambda: {band: dict.fromkeys(_COUNTS, 0) for band in BANDS}
@@ -166,8 +167,11 @@ class _RunFold:
         if "label" in payload:
             node["label"] = payload["label"]
         node |= {"status": "running", "children": []}
-        self.nodes[step_id] = node
         parent = self.nodes.get(payload.get("parentStepId", ""))
+        self.nodes[step_id] = node
+        self.levels[step_id] = level = 1 + self.levels.get(payload.get("parentStepId", ""), 0)
+        if level > MAX_DEPTH:
+            raise FoldError(f"step {step_id!r} is nested more than {MAX_DEPTH} deep")
         (self.roots if parent is None else parent["children"]).append(node)
 
     def _add(self, payload: JsonObject) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import DigestRef, digest_of_bytes, sha256_hex
 from bernstein.errors import ForgottenBodyError, RecordingError
-from bernstein.files import make_private, write_file
+from bernstein.files import make_private, read_file, sweep_temporaries, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class BlobStore:
             ForgottenBodyError: It is not there, or its key is not.
             RecordingError: It is something else.
         """
-        data = self._read(ref.name)
+        data = self.read_file(ref.name)
         if ref.enc_ref is None:
             return data
         if self._cipher is None:
@@ -98,18 +98,29 @@ class BlobStore:
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        if not path.exists() or sha256_hex(path.read_bytes()) != name:
+        if path.is_symlink() or not path.exists() or sha256_hex(path.read_bytes()) != name:
             make_private(path.parent)
             write_file(path, data)
 
-    def _read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
+        """The bytes of the file of this name, checked against it; a symlink is not followed.
+
+        Raises:
+            ForgottenBodyError: There is none.
+            RecordingError: It holds other bytes.
+        """
         try:
-            data = self._path(name).read_bytes()
+            data = read_file(self._path(name))
         except FileNotFoundError as error:
             raise ForgottenBodyError(f"the body {name} is not in {self._folder}") from error
         if sha256_hex(data) != name:
             raise RecordingError(f"the body {name} in {self._folder} has been changed")
         return data
+
+    def sweep(self) -> None:
+        """Remove what writes that were killed have left."""
+        for folder in self._folder.glob("??"):
+            sweep_temporaries(folder)
 
     def _path(self, name: str) -> Path:
         if type(name) is not str or len(name) != 64 or name.strip("0123456789abcdef"):

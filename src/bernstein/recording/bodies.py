@@ -19,7 +19,7 @@ from bernstein.canonical import (
     digest_of_bytes,
     utf8,
 )
-from bernstein.errors import CanonicalError, RecordingError
+from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.recording.blobs import LARGE_BYTES, BlobStore
 from bernstein.recording.texts import shared_ends
 
@@ -88,6 +88,7 @@ class TextReader:
     def __init__(self, blobs: BlobStore, keep: int = 1) -> None:
         self._blobs = blobs
         self._remembered = _Remembered(keep)
+        self._forgotten: set[tuple[str, int]] = set()
 
     def read(self, group: str, seq: int, stored: msgspec.Raw) -> str:
         """The full text of row ``seq``; the rows before it in its group must have been read.
@@ -98,6 +99,9 @@ class TextReader:
         """
         try:
             text = self._expand(group, decode_strict(bytes(stored)))
+        except ForgottenBodyError:
+            self._forgotten.add((group, seq))
+            raise
         except (CanonicalError, KeyError, TypeError, UnicodeDecodeError) as error:
             raise RecordingError(f"the text of row {seq} is damaged: {error}") from error
         self._remembered.add(group, seq, text)
@@ -115,6 +119,8 @@ class TextReader:
                 raise RecordingError("an encrypted body that is not the one that the row names")
             return text
         head, tail = stored["head"], stored["tail"]
+        if (group, stored["seq"]) in self._forgotten:
+            raise ForgottenBodyError(f"a text adds to that of row {stored['seq']}, which is gone")
         for seq, base in self._remembered.of(group):
             if seq == stored["seq"] and head >= 0 <= tail and head + tail <= len(base):
                 return base[:head] + str(stored["text"]) + base[len(base) - tail :]

@@ -81,7 +81,10 @@ class FixtureStore:
         ref = as_ref(response)
         if ref is None:
             return response
-        opened: JsonObject = decode_canonical(self._recorded_blobs.get(ref))
+        data = self._recorded_blobs.get(ref)
+        if sha256_hex(data) != ref.digest:
+            raise RecordingError(f"the fixture {key} has the body of another one")
+        opened: JsonObject = decode_canonical(data)
         return opened
 
     def record(self, kind: str, key: str, lane: str, response: JsonObject) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import re
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -46,6 +46,17 @@ class AuditRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         value: JsonObject = msgspec.to_builtins(self)
         del value["hmac"]
         return hmac.digest(key, b"bernstein.audit.v1\n" + canonical_bytes(value), "sha256").hex()
+
+
+class AuditFloor(NamedTuple):
+    """What seals name of the audit chain: at least so many rows, and the hmac of the last.
+
+    ``is_latest`` is False where the seal made last is not here, which may have named more.
+    """
+
+    rows: int
+    hmac: str
+    is_latest: bool = True
 
 
 class AuditCheck(msgspec.Struct, frozen=True):
@@ -115,19 +126,19 @@ class AuditChain:
         return row.hmac, row.index + 1
 
 
-def check_audit(path: Path, keys: SecretKeys, sealed: tuple[int, str] | None) -> AuditCheck:
+def check_audit(path: Path, keys: SecretKeys, sealed: AuditFloor | None) -> AuditCheck:
     """Check the whole audit chain.
 
     Args:
         path: The ``audit.jsonl``.
         keys: This user's keys.
-        sealed: The highest count that a seal names, and the hmac of that row; None without one.
+        sealed: The highest count that a seal names; None without one.
     Raises:
         UsageError: There is no chain.
     """
     if not path.exists():
-        if sealed is not None and sealed[0] > 0:
-            return AuditCheck("mismatch", 0, GENESIS, 0, f"{sealed[0]} rows were sealed")
+        if sealed is not None and sealed.rows > 0:
+            return AuditCheck("mismatch", 0, GENESIS, 0, f"{sealed.rows} rows were sealed")
         raise UsageError("there is no audit chain: nothing has been approved in this project")
     head, sealed_hmac, count = GENESIS, GENESIS, 0
     for index, line in enumerate(read_lines(path)):
@@ -141,14 +152,19 @@ def check_audit(path: Path, keys: SecretKeys, sealed: tuple[int, str] | None) ->
         if not hmac.compare_digest(row.computed_hmac(key), row.hmac):
             return AuditCheck("mismatch", index, head, index, "hmac")
         head, count = row.hmac, index + 1
-        if sealed is not None and count == sealed[0]:
+        if sealed is not None and count == sealed.rows:
             sealed_hmac = head
-    if sealed is not None and (count < sealed[0] or sealed_hmac != sealed[1]):
-        note = f"{sealed[0]} rows were sealed, there are {count}" if count < sealed[0] else "seal"
-        return AuditCheck("mismatch", count, head, min(count, sealed[0]), note)
-    if sealed is None or count > sealed[0]:
-        first = 0 if sealed is None else sealed[0]
+    if sealed is not None and (count < sealed.rows or sealed_hmac != sealed.hmac):
+        note = (
+            f"{sealed.rows} rows were sealed, there are {count}" if count < sealed.rows else "seal"
+        )
+        return AuditCheck("mismatch", count, head, min(count, sealed.rows), note)
+    if sealed is None or count > sealed.rows:
+        first = 0 if sealed is None else sealed.rows
         return AuditCheck("prefix", count, head, first, "no seal names the rows from here on")
+    if not sealed.is_latest:
+        note = "the seal made last is not here, and may have named more rows"
+        return AuditCheck("prefix", count, head, None, note)
     return AuditCheck("verified", count, head)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bernstein.canonical import canonical_bytes, convert, decode_canonical, from_hex, sha256_hex
-from bernstein.errors import CanonicalError, RecordingError
+from bernstein.errors import CanonicalError, KeyUnavailableError, RecordingError
 from bernstein.files import read_file, write_file
 from bernstein.recording.blobs import BlobStore, aes_gcm
 from bernstein.seal.secret import SecretKeys
@@ -64,9 +65,15 @@ def bodies_of(run: RunDir, sdd: SddDir, keys: KeyStore) -> BlobStore:
 def missing_body_key(run: RunDir, keys: KeyStore) -> str | None:
     """The id of the wrapping key that this user lacks to read the bodies of a run, or None."""
     wrapped = _read(run)
-    if wrapped is None or body_keys(keys.folder).find(wrapped.kek) is not None:
+    if wrapped is None or _find_kek(wrapped, keys) is not None:
         return None
     return wrapped.kek
+
+
+def _find_kek(wrapped: WrappedKey, keys: KeyStore) -> bytes | None:
+    with suppress(KeyUnavailableError):  # a keyring that is locked: the proof needs no text
+        return body_keys(keys.folder).find(wrapped.kek)
+    return None
 
 
 def check_body_key(run: RunDir) -> str | None:
@@ -84,12 +91,11 @@ def find_body_key(run: RunDir, keys: KeyStore) -> bytes | None:
 
     Raises:
         RecordingError: ``body_key.json`` is damaged.
-        KeyUnavailableError: The keyring does not give the wrapping key out.
     """
     wrapped = _read(run)
     if wrapped is None:
         return None
-    kek = body_keys(keys.folder).find(wrapped.kek)
+    kek = _find_kek(wrapped, keys)
     if kek is None:
         return None
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - heavy

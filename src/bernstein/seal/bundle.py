@@ -37,6 +37,7 @@ MAX_BYTES = 4 * 2**30
 MAX_RATIO = 200
 FILES = (
     "body_key.json",
+    "exchanges.jsonl",
     "fixtures.jsonl",
     "journal.jsonl",
     "llm_calls.jsonl",
@@ -67,11 +68,13 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
     """
     make_sdd(sdd)
     make_private(sdd.runs)
-    lock = open_append(sdd.path / "import.lock")
+    # That of pruning: it must not take a body that this run is about to hold.
+    lock = open_append(sdd.prune_lock)
     try:
         with locked(lock):
             for left in sdd.path.glob(f"{_UNPACKED}*"):
-                shutil.rmtree(left)  # a kill kept an import from ending
+                # A kill kept an import from ending.
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
             return _import(source, sdd, keys, trust_key)
     finally:
         os.close(lock)

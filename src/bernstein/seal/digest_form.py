@@ -21,6 +21,7 @@ from bernstein.canonical import (
 )
 from bernstein.errors import CanonicalError, ForgottenBodyError
 from bernstein.jsonl import read_lines
+from bernstein.recording.exchanges import RequestReader, parse_exchange_row
 from bernstein.recording.rows import PromptReader, parse_call_row
 
 if TYPE_CHECKING:
@@ -65,12 +66,29 @@ def digest_forms(run: RunDir, blobs: BlobStore) -> dict[str, Iterator[bytes]]:
                 prompts.read(row)  # a later prompt may be what it adds to this one
         return {**value, "prompt": prompt, "outcome": _ref(value["outcome"])}
 
+    requests = RequestReader(blobs)
+
+    def exchange(line: bytes) -> JsonObject:
+        value: JsonObject = decode_canonical(line)
+        row = parse_exchange_row(line)
+        request = value["request"]
+        if as_ref(request) is None:
+            request = digest_of_bytes(utf8(requests.read(row))).to_json()
+        else:
+            with suppress(ForgottenBodyError):
+                requests.read(row)  # a later request may be what it adds to this one
+        response = value["response"]
+        if isinstance(response, str):
+            response = digest_of_bytes(utf8(response)).to_json()
+        return {**value, "request": request, "response": response}
+
     def fixture(line: bytes) -> JsonObject:
         value: JsonObject = decode_canonical(line)
         return {**value, "response": _ref(value["response"])}
 
     forms: dict[str, tuple[Path, Callable[[bytes], JsonObject]]] = {
         "llm_calls": (run.llm_calls, call),
+        "exchanges": (run.exchanges, exchange),
         "fixtures": (run.fixtures, fixture),
         "wal": (run.wal, decode_canonical),
     }

@@ -19,18 +19,23 @@ from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
 from bernstein.errors import CanonicalError, ProofError, RecordingError
 from bernstein.files import read_file
 from bernstein.jsonl import read_lines
+from bernstein.recording.exchanges import load_exchanges
 from bernstein.recording.queue import load_recording
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
-from bernstein.seal.proven import first_difference, read_chained_calls
+from bernstein.seal.proven import Difference, first_difference, read_chained_calls
+from bernstein.seal.proven_wire import first_wrong_exchange
 from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.seal.spine import SpineReading, read_spine
+from bernstein.wire.chained import terms_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bernstein.recording.blobs import BlobStore
 
 VerdictName: TypeAlias = Literal["verified", "flagged", "mismatch", "prefix"]
 Reason: TypeAlias = (
@@ -242,7 +247,11 @@ def _check_signature(
             # Who has no key of ours can write a whole spine anew, but not sign it as one of us.
             note = f"the spine has entries by key {signer}, which you do not trust"
             return Finding("prefix", signer=seal.key_id, note=note)
-    return Finding("verified", signer=seal.key_id, note=unreadable_bodies(run, sdd, keys))
+    try:
+        note = unreadable_bodies(run, sdd, keys)
+    except (RecordingError, CanonicalError, *_MALFORMED) as error:
+        return Finding("mismatch", "recording", note=str(error).split("\n", 1)[0])
+    return Finding("verified", signer=seal.key_id, note=note)
 
 
 def unreadable_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> str:
@@ -269,22 +278,32 @@ def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None
                 if said != found.get(name):
                     note = f"{name}.jsonl is not as it was sealed"
                     return Finding("mismatch", "recording", note=note)
-        if not run.llm_calls.exists():
-            return None  # a strict replay records nothing; what a seal says is checked above
-        for line in read_lines(run.llm_calls):
-            if line.is_whole:
-                decode_canonical(line.data)
-        recording = load_recording(run.llm_calls)
-        problem = first_difference(recording, read_chained_calls(run.journal), blobs)
+        problem = _first_difference(run, blobs)
+        for ref in _fixture_refs(run):
+            blobs.check(ref)
     except (RecordingError, CanonicalError, *_MALFORMED) as error:
         note = str(error).split("\n", 1)[0]
         return Finding("mismatch", "recording", note=note)
     if problem is None:
         return None
-    note = "llm_calls.jsonl is not what the journal proves"
+    note = "what is recorded is not what the journal proves"
     return Finding(
         "mismatch", "recording", problem.index, problem.expected, problem.actual, note=note
     )
+
+
+def _first_difference(run: RunDir, blobs: BlobStore) -> Difference | None:
+    if not (run.llm_calls.exists() or run.exchanges.exists()):
+        return None  # a strict replay records nothing; what a seal says is checked by its digest
+    for path in (run.llm_calls, run.exchanges):
+        for line in read_lines(path) if path.exists() else ():
+            if line.is_whole:
+                decode_canonical(line.data)
+    chained = read_chained_calls(run.journal)
+    if run.exchanges.exists():
+        terms = terms_of(run.read_info())
+        return first_wrong_exchange(load_exchanges(run.exchanges), chained, blobs, terms)
+    return first_difference(load_recording(run.llm_calls), chained, blobs)
 
 
 def stored_refs(run: RunDir) -> set[DigestRef]:
@@ -294,8 +313,16 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
         for raw in (row.prompt, row.outcome):
             if bytes(raw).startswith(b'{"byteLength":'):
                 found.append(as_ref(decode_strict(bytes(raw))))
-    if run.fixtures.exists():
-        for line in read_lines(run.fixtures):
-            if line.is_whole:
-                found.append(as_ref(decode_canonical(line.data)["response"]))
-    return {ref for ref in found if ref is not None}
+    for exchange in load_exchanges(run.exchanges).rows:
+        for raw in (exchange.request, exchange.response):
+            if bytes(raw).startswith(b'{"byteLength":'):
+                found.append(as_ref(decode_strict(bytes(raw))))
+    return {ref for ref in found if ref is not None} | _fixture_refs(run)
+
+
+def _fixture_refs(run: RunDir) -> set[DigestRef]:
+    if not run.fixtures.exists():
+        return set()
+    lines = (line.data for line in read_lines(run.fixtures) if line.is_whole)
+    refs = (as_ref(decode_canonical(line)["response"]) for line in lines)
+    return {ref for ref in refs if ref is not None}

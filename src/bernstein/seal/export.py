@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import stat
 import zipfile
+import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from bernstein.canonical import canonical_bytes
-from bernstein.errors import BundleError
+from bernstein.errors import BundleError, ForgottenBodyError
 from bernstein.files import replacing
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.bundle import FILES, check_bundle
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
     from bernstein.seal.signing import KeyStore
 
+_MAX_RATIO = 50
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -62,7 +65,10 @@ def export_run(
     with replacing(target) as file, zipfile.ZipFile(file, "w", compresslevel=6) as bundle:
         for name in sorted(members):
             info = zipfile.ZipInfo(f"{run.run_id}/{name}", _EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
+            data = members[name]
+            # What packs too well would look like a bomb to whoever imports it.
+            is_dense = len(data) < _MAX_RATIO * len(zlib.compress(data, 1))
+            info.compress_type = zipfile.ZIP_DEFLATED if is_dense else zipfile.ZIP_STORED
             info.external_attr = (stat.S_IFREG | 0o600) << 16
             info.create_system = 3
             bundle.writestr(info, members[name])
@@ -82,7 +88,7 @@ def _members(
         elif path.is_file() and not path.is_symlink():
             yield name, path.read_bytes()
     if with_bodies:
+        blobs = bodies_of(run, sdd, keys)
         for name in sorted({ref.name for ref in stored_refs(run)}):
-            blob = sdd.blobs / name[:2] / name
-            if blob.is_file():
-                yield f"blobs/{name}", blob.read_bytes()
+            with suppress(ForgottenBodyError):
+                yield f"blobs/{name}", blobs.read_file(name)

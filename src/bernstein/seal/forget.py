@@ -42,7 +42,7 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
         )
     blobs = bodies_of(run, sdd, keys)
     forms = digest_forms(run, blobs)
-    data = {name: b"".join(forms[name]) for name in ("llm_calls", "fixtures") if name in forms}
+    data = {name: b"".join(lines) for name, lines in forms.items() if name != "wal"}
     gone = body_names(run) or set()
     spine = read_spine(sdd.spine, keys)
     forgotten = {entry.run_id for entry in spine.entries if entry.kind == "forgotten"}
@@ -61,7 +61,7 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
     for path in (run.body_key, run.misses, *run.path.glob("*.torn-*")):
         path.unlink(missing_ok=True)
     sweep_temporaries(run.path)
-    sweep_temporaries(sdd.blobs)
+    blobs.sweep()
     for name, lines in data.items():
         write_file(run.path / f"{name}.jsonl", lines)
     for body in gone - held.keys():

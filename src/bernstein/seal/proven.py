@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 from bernstein.canonical import JsonObject, decode_strict, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
-from bernstein.events.trajectory import MODEL_ANSWER, MODEL_CALL, MODEL_USAGE, RUN_FINISHED
+from bernstein.events.trajectory import (
+    HTTP_REQUEST,
+    HTTP_RESPONSE,
+    MODEL_ANSWER,
+    MODEL_CALL,
+    MODEL_USAGE,
+    RUN_FINISHED,
+)
 from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.coverage import Answered
@@ -37,6 +44,8 @@ _USAGE_MEMBERS = frozenset(
         "priceBookVersion",
     }
 )
+
+_BEGUN = {MODEL_CALL: "prompt", HTTP_REQUEST: "request"}
 
 
 @dataclass(slots=True)
@@ -85,9 +94,9 @@ def read_chained_calls(journal: Path) -> ChainedCalls:
 
 
 def _add(entry: JournalEntry, found: ChainedCalls) -> None:
-    if entry.event == MODEL_CALL:
-        found.begun.append((entry.lane, payload_of(entry)["prompt"]["digest"]))
-    elif entry.event == MODEL_ANSWER:
+    if entry.event in _BEGUN:
+        found.begun.append((entry.lane, payload_of(entry)[_BEGUN[entry.event]]["digest"]))
+    elif entry.event in {MODEL_ANSWER, HTTP_RESPONSE}:
         payload = payload_of(entry)
         answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
         found.answers.append(

@@ -43,6 +43,8 @@ def check_received(run: RunDir, seal: Seal, proof: InclusionProof) -> None:
         raise ProofError(f"the proof holds no entry: {error}") from error
     check_proof(proof, entry)
     public = bytes.fromhex(proof.public_key)
+    if entry.kind not in {"run", "received"}:
+        raise ProofError("the proof is that of something else than a run")
     if entry.seal_sha256 != sha256_hex(run.seal.read_bytes()) or entry.run_id != run.run_id:
         raise ProofError("the proof is that of another seal")
     if not (seal.is_signed_by(public) and entry.is_signed_by(public)):

@@ -11,9 +11,9 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from bernstein.canonical import DigestRef, as_ref, decode_canonical
 from bernstein.errors import CanonicalError, RecordingError
-from bernstein.files import sweep_temporaries
-from bernstein.jsonl import locked, open_append
+from bernstein.jsonl import locked, open_append, read_lines
 from bernstein.recording.blobs import BlobStore
 from bernstein.rundir import RunDir
 from bernstein.seal.evidence import stored_refs
@@ -48,12 +48,12 @@ def choose_pruned(sdd: SddDir, keep: int, ending: str | None = None) -> list[Run
 
 def prune_to(sdd: SddDir, keep: int, keys: KeyStore, ending: str | None = None) -> list[RunDir]:
     """Remove what ``choose_pruned`` names; one process at a time. What went is returned."""
-    fd = open_append(sdd.path / "prune.lock")
+    fd = open_append(sdd.prune_lock)
     try:
         with locked(fd):
             for removed in sdd.runs.glob(f"{_REMOVED}*"):
                 _destroy(sdd, RunDir(removed))  # a kill kept the last prune from ending
-            sweep_temporaries(sdd.blobs)
+            BlobStore(sdd.blobs).sweep()
             runs = choose_pruned(sdd, keep, ending)
             prune(sdd, runs, keys)
     finally:
@@ -75,7 +75,7 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
     for run in runs:
         entry = sealed.entry_of(run.run_id)
         if entry is not None:
-            keep_audit_seal(run, sdd, entry)
+            keep_audit_seal(run, sdd, sealed)
             Spine(sdd.spine).append("pruned", run.run_id, entry.seal_sha256, key)
         # Away first, in one step: a run that is half removed would read as tampered with.
         removed = sdd.runs / f"{_REMOVED}{run.run_id}"
@@ -106,6 +106,14 @@ def _source_of(run: RunDir) -> str | None:
 def body_names(run: RunDir) -> set[str] | None:
     """The names of the blobs that a run's rows refer to; None where they cannot be read."""
     try:
-        return {ref.name for ref in stored_refs(run)}
+        return {ref.name for ref in stored_refs(run) | _miss_refs(run)}
     except (RecordingError, OSError, CanonicalError, KeyError, TypeError):
         return None
+
+
+def _miss_refs(run: RunDir) -> set[DigestRef]:
+    if not run.misses.exists():
+        return set()
+    lines = (line.data for line in read_lines(run.misses) if line.is_whole)
+    refs = (as_ref(decode_canonical(line)["nearest"]) for line in lines)
+    return {ref for ref in refs if ref is not None}

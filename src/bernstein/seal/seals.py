@@ -17,7 +17,7 @@ from bernstein.events.trajectory import ARTIFACT_WRITTEN
 from bernstein.files import make_private, write_file
 from bernstein.jsonl import locked, open_append, set_torn_line_aside
 from bernstein.rundir import SddDir
-from bernstein.seal.audit import audit_state
+from bernstein.seal.audit import AuditFloor, audit_state
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.signing import SigningKey, default_keys, is_signed_by
@@ -26,6 +26,7 @@ from bernstein.seal.spine import Spine, SpineEntry, Subject, read_spine
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir
     from bernstein.seal.signing import KeyStore
+    from bernstein.seal.spine import SpineReading
 
 SealStatus: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted"]
 
@@ -170,7 +171,7 @@ def seal_interrupted(run: RunDir, sdd: SddDir, keys: KeyStore) -> SpineEntry:
     info = run.read_info()
     if info.get("status") in {"completed", "failed", "cancelled"}:
         status = info["status"]
-    for path in (run.journal, run.llm_calls, run.fixtures, run.wal):
+    for path in (run.journal, run.llm_calls, run.exchanges, run.fixtures, run.wal):
         if path.exists():
             fd = open_append(path)
             try:
@@ -192,37 +193,44 @@ def seal_journal_into_spine(
     return seal_interrupted(sdd.run(run_id), sdd, keys or default_keys(sdd))
 
 
-def highest_sealed_audit(sdd: SddDir, keys: KeyStore) -> tuple[int, str] | None:
-    """The longest audit chain that a seal of this project names: its count and last hmac.
+def highest_sealed_audit(sdd: SddDir, keys: KeyStore) -> AuditFloor | None:
+    """The longest audit chain that a seal of this project names.
 
     Seals of runs that came from elsewhere, and such as are not signed by a key of ours, name none.
-    That of a pruned run is kept beside the audit chain, where no later one names more rows.
+    That of the pruned run that was sealed last is kept beside the audit chain.
     """
-    here = {e.seal_sha256 for e in read_spine(sdd.spine, keys).entries if e.kind == "run"}
+    made_here = [e for e in read_spine(sdd.spine, keys).entries if e.kind == "run"]
+    places = {e.seal_sha256: e.index for e in made_here}
     own = keys.own_ids()
-    found: tuple[int, str] | None = None
+    found: AuditFloor | None = None
+    latest = -1
     for path in (sdd.audit_seal, *(run.seal for run in sdd.list_runs())):
-        if not path.is_file() or path.is_symlink():
+        seal, digest = _read_seal(path)
+        if seal is None or seal.key_id not in own or digest not in places:
             continue
-        data = path.read_bytes()
-        seal = parse_seal(data)
-        if seal is None or seal.key_id not in own or sha256_hex(data) not in here:
-            continue
-        if found is None or seal.audit.count > found[0]:
-            found = (seal.audit.count, seal.audit.hmac)
-    return found
+        latest = max(latest, places[digest])
+        if found is None or seal.audit.count > found.rows:
+            found = AuditFloor(seal.audit.count, seal.audit.hmac)
+    is_latest = not made_here or latest == made_here[-1].index
+    return None if found is None else found._replace(is_latest=is_latest)
 
 
-def keep_audit_seal(run: RunDir, sdd: SddDir, entry: SpineEntry) -> None:
+def keep_audit_seal(run: RunDir, sdd: SddDir, spine: SpineReading) -> None:
     """Keep what the seal of a run made here says of the audit chain, before the run is removed."""
-    data = run.seal.read_bytes() if run.seal.is_file() else b""
-    seal = parse_seal(data)
-    if entry.kind != "run" or seal is None or sha256_hex(data) != entry.seal_sha256:
-        return
-    kept = parse_seal(sdd.audit_seal.read_bytes()) if sdd.audit_seal.is_file() else None
-    if seal.audit.count > (0 if kept is None else kept.audit.count):
+    places = {e.seal_sha256: e.index for e in spine.entries if e.kind == "run"}
+    seal, digest = _read_seal(run.seal)
+    _, kept = _read_seal(sdd.audit_seal)
+    if seal is not None and places.get(digest, -1) > places.get(kept, -1):
         make_private(sdd.audit_seal.parent)
-        write_file(sdd.audit_seal, data)
+        write_file(sdd.audit_seal, run.seal.read_bytes())
+
+
+def _read_seal(path: Path) -> tuple[Seal | None, str | None]:
+    """The seal in a file, and the digest of its bytes; None where there is none."""
+    if path.is_symlink() or not path.is_file():
+        return None, None
+    data = path.read_bytes()
+    return parse_seal(data), sha256_hex(data)
 
 
 def _artifacts(journal: Path) -> list[Subject]:

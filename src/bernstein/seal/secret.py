@@ -34,10 +34,15 @@ def write_secret(path: Path, secret: bytes) -> None:
         keyring = _keyring()
         try:
             keyring.set_password(_SERVICE, path.name, text)
-        except keyring.errors.KeyringError as error:
+        except Exception as error:
             raise _unavailable(error) from error
         text = _IN_KEYRING
     write_file(path, text.encode() + b"\n")
+
+
+def is_in_keyring(path: Path) -> bool:
+    """Whether the secret that is kept under the name of ``path`` lies in the keyring."""
+    return path.read_text("ascii", "replace").strip() == _IN_KEYRING
 
 
 def read_secret(path: Path) -> bytes:
@@ -107,7 +112,7 @@ def _from_keyring(name: str) -> bytes:
     keyring = _keyring()
     try:
         text = keyring.get_password(_SERVICE, name)
-    except keyring.errors.KeyringError as error:
+    except Exception as error:
         raise _unavailable(error) from error
     if text is None:
         raise KeyUnavailableError(
@@ -120,7 +125,6 @@ def _from_keyring(name: str) -> bytes:
 def _keyring() -> ModuleType:
     try:
         import keyring  # noqa: PLC0415 - heavy, and not installed for all
-        import keyring.errors  # noqa: PLC0415
     except ImportError as error:
         raise KeyUnavailableError(
             "the system keyring needs a package that is not here\n"
@@ -130,7 +134,8 @@ def _keyring() -> ModuleType:
 
 
 def _unavailable(error: Exception) -> KeyUnavailableError:
+    why = (str(error) or type(error).__name__).splitlines()[0]
     return KeyUnavailableError(
-        f"the system keyring cannot be used: {str(error).splitlines()[0]}\n"
+        f"the system keyring cannot be used: {why}\n"
         "  unlock or set one up, or keep keys in files: unset BERNSTEIN_KEYRING"
     )

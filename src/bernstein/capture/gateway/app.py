@@ -1,0 +1,172 @@
+"""The gateway as an ASGI application: who may ask, whom a request is for, and what is done with it.
+
+Rule: a request without the run's secret path segment, or with an Origin, learns nothing (404).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from bernstein.capture.gateway.live import ClientLeftError, Upstream
+from bernstein.wire.key import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from bernstein.capture.gateway.player import Player
+    from bernstein.capture.gateway.wire_run import WireRun
+
+    Scope = Mapping[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+MAX_BODY_BYTES = 64 * 2**20
+
+
+class CutError(Exception):
+    """The recorded response broke off here; so does this one."""
+
+
+class Gateway:
+    """Serves one run: live, or from its recording."""
+
+    def __init__(self, wire: WireRun, upstreams: Mapping[str, str], player: Player | None) -> None:
+        """Serve these providers, by name and base URL; with a ``player`` nothing goes live."""
+        self.token = secrets.token_urlsafe(18)
+        self._wire = wire
+        self._upstreams = dict(upstreams)
+        self._player = player
+        self._upstream = Upstream() if player is None else None
+
+    def base_path(self, provider: str) -> str:
+        """The path below which a provider's requests are taken."""
+        return f"/{self.token}/{provider}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        client = _Client(receive, send)
+        parts = scope["raw_path"].decode("latin-1").split("/", 3)
+        headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
+        names = {name.lower() for name, _ in headers}
+        if len(parts) < 3 or not secrets.compare_digest(parts[1], self.token) or "origin" in names:
+            await client.refuse(404)
+            return
+        provider, path = parts[2], "/" + (parts[3] if len(parts) > 3 else "")
+        if provider not in self._upstreams:
+            await client.refuse(404)
+            return
+        if "upgrade" in names:
+            await client.refuse(426)  # a client that tries a websocket falls back to HTTP at once
+            return
+        body = await client.body()
+        if body is None:
+            return
+        origin = self._upstreams[provider]
+        query = scope["query_string"].decode("latin-1")
+        request = Request(scope["method"], provider, origin, path, query, headers, body)
+        await self._answer(request, client)
+
+    async def _answer(self, request: Request, client: _Client) -> None:
+        wire, player = self._wire, self._player
+        match = wire.match(request)
+        row = None
+        if player is None:
+            lane = wire.lane_of(request, match)
+        else:
+            lane, row = player.take(request, match)
+        exchange, response = wire.begin(request, match, lane)
+        try:
+            if player is None:
+                assert self._upstream is not None
+                await self._upstream.ask(exchange, response, client)
+            elif row is None:
+                await player.refuse(exchange, response, client)
+            else:
+                await player.serve(exchange, row, response, client)
+        except asyncio.CancelledError:
+            response.end = "left"
+            raise
+        finally:
+            # Before the last byte: whoever reads the end of an answer finds it recorded.
+            wire.end(exchange, response)
+        if response.end == "cut":
+            raise CutError("the response was cut off here")
+        await client.finish()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if self._upstream is not None:
+                    await self._upstream.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+class _Client:
+    """The other end of one connection."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._left: asyncio.Task[None] | None = None
+
+    async def body(self) -> bytes | None:
+        """The whole body of the request; None where the client has left."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > MAX_BODY_BYTES:
+                await self.refuse(413)
+                return None
+            if not message.get("more_body", False):
+                break
+        self._left = asyncio.ensure_future(self._watch())
+        return b"".join(parts)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Send status and headers."""
+        raw = [(name.lower().encode("latin-1"), v.encode("latin-1")) for name, v in headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the body.
+
+        Raises:
+            ClientLeftError: Nobody reads any more.
+        """
+        if self._left is not None and self._left.done():
+            raise ClientLeftError
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self) -> None:
+        """End the body."""
+        if self._left is not None:
+            self._left.cancel()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def refuse(self, status: int) -> None:
+        """Answer without a body."""
+        headers = [(b"content-length", b"0")]
+        if status == 426:
+            headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})

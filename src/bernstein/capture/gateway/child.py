@@ -1,0 +1,169 @@
+"""Runs an agent's command beside the gateway: its surroundings, its signals, its end.
+
+Its standard streams are its own. It has a private home and temporary folder, which are gone after
+it; in a replay it is given no real key, and every proxy variable names a door that is shut.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bernstein.errors import UsageError
+from bernstein.files import make_private
+from bernstein.settings import PROVIDER_KEYS, child_environment
+from bernstein.wire.protocol import PROVIDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bernstein.capture.gateway.server import GatewayServer
+
+# What clients are told so that they talk to nobody but the gateway.
+_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_TELEMETRY": "1",
+    "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+}
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_NO_KEY = "sk-replay-no-key-is-needed"
+_KILL_AFTER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The private folders of a child."""
+
+    home: Path
+    tmp: Path
+
+
+@contextmanager
+def surroundings(private: Path) -> Iterator[Surroundings]:
+    """Make a private home and temporary folder in ``private``, which is removed afterwards."""
+    made = Surroundings(private / "home", private / "tmp")
+    for path in (made.home, made.tmp):
+        make_private(path)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+
+
+def environment(
+    server: GatewayServer, made: Surroundings, upstreams: Mapping[str, str], *, is_replay: bool
+) -> dict[str, str]:
+    """The environment of the child; settings of ours are not in it."""
+    env = child_environment()
+    real_home = env.get("HOME", "")
+    env |= _QUIET | {
+        "HOME": str(made.home),
+        "TMPDIR": str(made.tmp),
+        "XDG_CONFIG_HOME": str(made.home / ".config"),
+        "XDG_CACHE_HOME": str(made.home / ".cache"),
+        "XDG_DATA_HOME": str(made.home / ".local" / "share"),
+    }
+    if real_home:
+        # Packages that the user has installed for themself are part of the program.
+        env.setdefault("PYTHONUSERBASE", f"{real_home}/.local")
+    for name in upstreams:
+        provider = PROVIDERS.get(name)
+        if provider is None:
+            continue
+        for variable in provider.variables:
+            env[variable] = server.base_url(name) + provider.prefix
+    if is_replay:
+        for variables in PROVIDER_KEYS.values():
+            for variable in variables:
+                env[variable] = _NO_KEY
+        # Nothing listens there: port 9 of loopback, the discard service, is nobody's.
+        env |= dict.fromkeys(_PROXIES, "http://127.0.0.1:9")
+        env |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    _write_configuration(server, made)
+    return env
+
+
+def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
+    """The files of clients that take no base URL from the environment."""
+    codex = made.home / ".codex"
+    make_private(codex)
+    path = codex / "config.toml"
+    path.write_text(
+        'model_provider = "bernstein"\n'
+        'approval_policy = "never"\n'
+        'sandbox_mode = "danger-full-access"\n'
+        "check_for_update_on_startup = false\n"
+        "[model_providers.bernstein]\n"
+        'name = "bernstein"\n'
+        f'base_url = "{server.base_url("openai")}/v1"\n'
+        'env_key = "OPENAI_API_KEY"\n'
+        'wire_api = "responses"\n'
+        "request_max_retries = 1\n"
+        "stream_max_retries = 1\n"
+        "[analytics]\n"
+        "enabled = false\n"
+    )
+    path.chmod(0o600)
+    gemini = made.home / ".gemini"
+    make_private(gemini)
+    (gemini / "settings.json").write_text(
+        '{"security":{"auth":{"selectedType":"gemini-api-key"}},'
+        '"privacy":{"usageStatisticsEnabled":false},'
+        '"general":{"disableAutoUpdate":true,"disableUpdateNag":true}}\n'
+    )
+
+
+def run_child(argv: Sequence[str], env: Mapping[str, str], timeout_s: float | None) -> int:
+    """Run a command to its end, our standard streams its own; signals to us are passed on.
+
+    Returns:
+        Its exit code; 128 and the number of the signal that ended it, where one did.
+    Raises:
+        UsageError: It cannot be started.
+    """
+    try:
+        child = subprocess.Popen(list(argv), env=dict(env))  # noqa: S603 - what the user asked for
+    except OSError as error:
+        raise UsageError(
+            f"{argv[0]} cannot be run: {error.strerror}\n  name a program behind --"
+        ) from error
+    is_over = threading.Event()
+    handlers = {
+        number: signal.signal(number, lambda number, _: child.send_signal(number))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    # The terminal sends Ctrl-C to both of us: the child decides what it means.
+    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        if timeout_s is not None:
+            threading.Thread(
+                target=_end_in_time, args=(child, timeout_s, is_over), daemon=True
+            ).start()
+        code = child.wait()
+    finally:
+        is_over.set()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
+
+
+def _end_in_time(
+    child: subprocess.Popen[bytes], timeout_s: float, is_over: threading.Event
+) -> None:
+    if is_over.wait(timeout_s):
+        return
+    os.write(2, f"bernstein: {timeout_s:g} s are over, the program is ended\n".encode())
+    child.terminate()
+    if not is_over.wait(_KILL_AFTER_S):
+        child.kill()

@@ -1,0 +1,119 @@
+"""Forwards a request to its provider and passes the response on as it comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import httpx2
+
+from bernstein.wire.protocol import error_body
+
+if TYPE_CHECKING:
+    from bernstein.capture.gateway.wire_run import Exchange, Response
+    from bernstein.wire.key import Request
+
+# What belongs to one connection, and what would make the body unreadable for the recording.
+_NOT_FORWARDED = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_NOT_PASSED_ON = frozenset(
+    {"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"}
+)
+TIMEOUT_S = 600.0
+
+
+class Client(Protocol):
+    """Whoever asked: what is sent to it goes out at once."""
+
+    async def start(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Send status and headers."""
+
+    async def send(self, data: bytes) -> None:
+        """Send a piece of the body.
+
+        Raises:
+            ClientLeftError: Nobody reads any more.
+        """
+
+
+class ClientLeftError(Exception):
+    """The client has closed its connection."""
+
+
+class Upstream:
+    """The providers, asked over one pool of connections."""
+
+    def __init__(self) -> None:
+        timeout = httpx2.Timeout(TIMEOUT_S, connect=30.0)
+        self._http = httpx2.AsyncClient(timeout=timeout, trust_env=True, follow_redirects=False)
+
+    async def ask(self, exchange: Exchange, response: Response, client: Client) -> None:
+        """Ask and pass on; ``response`` is filled in as it comes, and says how it ended."""
+        request = exchange.request
+        try:
+            async with self._http.stream(
+                request.method,
+                _url(request),
+                headers=_forwarded(request),
+                content=request.body,
+            ) as answer:
+                response.status = answer.status_code
+                response.headers = [
+                    (name.decode("latin-1"), value.decode("latin-1"))
+                    for name, value in answer.headers.raw
+                    if name.decode("latin-1").lower() not in _NOT_PASSED_ON
+                ]
+                await client.start(response.status, response.headers)
+                async for data in answer.aiter_bytes():
+                    if data:
+                        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+                        await client.send(data)
+        except ClientLeftError:
+            response.end = "left"
+        except httpx2.HTTPError as error:
+            if response.status:
+                response.end = "cut"
+                return
+            await self._unreachable(exchange, response, client, error)
+
+    async def _unreachable(
+        self, exchange: Exchange, response: Response, client: Client, error: Exception
+    ) -> None:
+        request = exchange.request
+        what = f"{request.provider} cannot be reached: {type(error).__name__}"
+        response.end = "unreachable"
+        response.status = 502
+        response.headers = [("content-type", "application/json")]
+        data = json.dumps(error_body(request.provider, what)).encode()
+        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+        await client.start(response.status, response.headers)
+        await client.send(data)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+def _url(request: Request) -> str:
+    query = f"?{request.query}" if request.query else ""
+    return f"{request.origin.rstrip('/')}{request.path}{query}"
+
+
+def _forwarded(request: Request) -> list[tuple[str, str]]:
+    kept = [(n, v) for n, v in request.headers if n.lower() not in _NOT_FORWARDED]
+    return [*kept, ("accept-encoding", "identity")]

@@ -1,0 +1,159 @@
+"""Answers requests from a recording, and explains those that it has no answer for.
+
+Rule 1: nothing here opens a connection. Rule 2: after a strict miss nothing is served any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from bernstein.capture.gateway.causal import CausalHold
+from bernstein.capture.gateway.explain import explain_exchange_miss
+from bernstein.capture.gateway.live import ClientLeftError
+from bernstein.errors import ReplayMissError
+from bernstein.recording.exchanges import load_exchanges
+from bernstein.wire.moved import moved_body
+from bernstein.wire.protocol import error_body
+
+if TYPE_CHECKING:
+    from bernstein.capture.gateway.live import Client
+    from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
+    from bernstein.recording.exchanges import ExchangeRow
+    from bernstein.wire.chained import Terms
+    from bernstein.wire.key import Match, Request
+
+
+class Player:
+    """Serves each recorded exchange once, in its lane."""
+
+    def __init__(self, wire: WireRun, recorded: Terms, *, is_paced: bool, rerun: str) -> None:
+        """Serve the source of the run of ``wire``.
+
+        Args:
+            wire: What is written of the replay.
+            recorded: The terms of the recording; its folders are replaced by those of ``wire``.
+            is_paced: Whether pieces come as slowly as they were recorded.
+            rerun: The command that records again; a miss advises it.
+        """
+        source = wire.run.source
+        assert source is not None
+        self._wire = wire
+        self._recorded = recorded
+        self._is_paced = is_paced
+        self._rerun = rerun
+        self._rows = load_exchanges(source.exchanges).rows
+        self.hold = CausalHold(self._rows)
+        self._queues: dict[tuple[str, str], deque[ExchangeRow]] = {}
+        for row in sorted(self._rows, key=lambda row: row.seq):
+            self._queues.setdefault((row.lane, row.key), deque()).append(row)
+        self._bound: dict[tuple[str, ...], str] = {}
+        self._used: set[int] = set()
+        self._missed: dict[str, str] = {}
+        self._move = recorded.folders.moved_to(wire.terms.folders)
+
+    def take(self, request: Request, match: Match) -> tuple[str, ExchangeRow | None]:
+        """The lane of a request, and the row that answers it, reserved; None on a miss."""
+        lane = self._lane(request, match)
+        if self._missed:
+            return lane, None
+        queue = self._queues.get((lane, match.key))
+        row = queue.popleft() if queue else None
+        if row is not None:
+            self._used.add(row.seq)
+            self.hold.arrived(row)
+        return lane, row
+
+    def _lane(self, request: Request, match: Match) -> str:
+        client = self._wire.client_lane(request)
+        if client is None:
+            return match.key
+        if client in self._bound:
+            return self._bound[client]
+        # A lane of the client is bound to a recorded one at its first hit.
+        taken = set(self._bound.values())
+        waiting = [
+            (queue[0].seq, lane)
+            for (lane, key), queue in self._queues.items()
+            if key == match.key and queue and lane not in taken
+        ]
+        if not waiting:
+            return f"new-{len(self._bound) + 1}"
+        self._bound[client] = min(waiting)[1]
+        return self._bound[client]
+
+    async def serve(
+        self, exchange: Exchange, row: ExchangeRow, response: Response, client: Client
+    ) -> None:
+        """Send what was recorded; the row is free again where the client does not take it."""
+        body = row.read_response(self._wire.run.store.blobs)
+        pieces = _cut(body, row.chunks)
+        if self._move:
+            pieces = moved_body(row, body, pieces, self._move)
+        await self.hold.wait(row)
+        response.status = row.status
+        response.headers = [(name, value) for name, value in row.response_headers]
+        try:
+            await client.start(row.status, response.headers)
+            for n, piece in enumerate(pieces):
+                if self._is_paced and n < len(row.times_ms):
+                    due_s = exchange.begun_s + row.times_ms[n] / 1000
+                    await asyncio.sleep(max(due_s - time.monotonic(), 0))
+                response.chunks.append((time.monotonic() - exchange.begun_s, piece))
+                await client.send(piece)
+        except ClientLeftError:
+            response.end = "left"
+            if row.end != "left":
+                self._queues[row.lane, row.key].appendleft(row)
+                self._used.discard(row.seq)
+                self.hold.returned(row)
+                return
+        response.end = row.end
+
+    async def refuse(self, exchange: Exchange, response: Response, client: Client) -> None:
+        """Answer a miss with 400 in the provider's shape; it is reported once a lane."""
+        lane = exchange.lane
+        if lane not in self._missed:
+            self._missed[lane] = "replay miss: asked for again after a miss"
+            text = await asyncio.to_thread(self._report, exchange)
+            self._missed[lane] = text
+        response.status = 400
+        response.headers = [("content-type", "application/json"), ("x-should-retry", "false")]
+        data = json.dumps(error_body(exchange.request.provider, self._missed[lane])).encode()
+        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+        await client.start(400, response.headers)
+        with suppress(ClientLeftError):
+            await client.send(data)
+
+    def _report(self, exchange: Exchange) -> str:
+        source = self._wire.run.source
+        assert source is not None
+        miss = explain_exchange_miss(
+            exchange,
+            self._rows,
+            used=self._used,
+            terms=self._recorded,
+            blobs=self._wire.run.store.blobs,
+            source=source.run_id,
+            was_cut=source.read_info().get("status") not in {"completed", "failed"},
+            rerun=self._rerun,
+        )
+        with suppress(ReplayMissError):
+            self._wire.run.store.register_miss(miss, exchange.lane)
+        return str(miss).split("\n", 1)[0]
+
+    def unused(self) -> list[ExchangeRow]:
+        """The recorded exchanges that nobody asked for."""
+        return [row for row in self._rows if row.seq not in self._used]
+
+
+def _cut(body: bytes, lengths: list[int]) -> list[bytes]:
+    pieces, at = [], 0
+    for length in lengths:
+        pieces.append(body[at : at + length])
+        at += length
+    return pieces

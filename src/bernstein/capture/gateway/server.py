@@ -1,0 +1,73 @@
+"""Runs the gateway on a free loopback port, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from typing import TYPE_CHECKING, Self
+
+import uvicorn
+
+from bernstein.errors import BernsteinError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bernstein.capture.gateway.app import Gateway
+
+_START_S = 20.0
+
+
+class GatewayServer:
+    """A running gateway; it listens once the context is entered, and has ended after it."""
+
+    def __init__(self, gateway: Gateway, port: int = 0) -> None:
+        self.gateway = gateway
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", port))
+        self.port: int = self._socket.getsockname()[1]
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        config = uvicorn.Config(
+            gateway,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=3,
+            timeout_keep_alive=75,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="bernstein-gateway",
+            daemon=True,
+        )
+
+    def base_url(self, provider: str) -> str:
+        """Where a client finds a provider; it holds the run's secret."""
+        return f"http://127.0.0.1:{self.port}{self.gateway.base_path(provider)}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        waited = threading.Event()
+        for _ in range(int(_START_S / 0.01)):
+            if self._server.started:
+                return self
+            if not self._thread.is_alive():
+                break
+            waited.wait(0.01)
+        raise BernsteinError("the gateway could not be started on a loopback port")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(timeout=10)
+        self._socket.close()

@@ -1,0 +1,167 @@
+"""One run through a gateway: opened, served on loopback, closed and reported."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from bernstein.capture.gateway.app import Gateway
+from bernstein.capture.gateway.player import Player
+from bernstein.capture.gateway.server import GatewayServer
+from bernstein.capture.gateway.wire_run import WireRun
+from bernstein.capture.run import OpenRun
+from bernstein.errors import RecordingError, ReplayMissError
+from bernstein.events import trajectory as event
+from bernstein.settings import named_url, provider_secrets
+from bernstein.wire.chained import Terms, terms_of
+from bernstein.wire.folders import Folders
+from bernstein.wire.profile import Profile, load_profile
+from bernstein.wire.protocol import PROVIDERS
+from bernstein.wire.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from bernstein.rundir import SddDir
+    from bernstein.settings import Settings
+
+
+class GatewaySession:
+    """A run whose exchanges go through a gateway; it listens once the context is entered."""
+
+    def __init__(
+        self,
+        sdd: SddDir,
+        settings: Settings,
+        *,
+        argv: Sequence[str],
+        profile: str = "generic",
+        upstreams: Mapping[str, str] | None = None,
+        is_paced: bool = False,
+        rerun: str = "",
+    ) -> None:
+        """Open a run: a recording, or a replay where the settings name a run.
+
+        Args:
+            sdd: Where the run goes.
+            settings: Seed, replay, strictness.
+            argv: What is run: it stands in ``run.json``.
+            profile: The name of the profile of a recording; a replay takes the recording's.
+            upstreams: Base URLs of providers by name that overrule what the environment names.
+            is_paced: Whether a replay is as slow as the recording was.
+            rerun: The command that records again; a miss advises it.
+        Raises:
+            BernsteinError: It cannot be begun.
+        """
+        chosen = load_profile(profile)
+        self.run = OpenRun(
+            sdd, settings, {"kind": "client", "argv": list(argv)}, follows_score=False
+        )
+        self.private = self.run.dir.path / "private"
+        try:
+            recorded = self._recorded_terms()
+        except BaseException:
+            self.run.discard()
+            raise
+        info = {} if self.run.source is None else self.run.source.read_info()
+        self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
+        folders = Folders(
+            {
+                "cwd": str(Path.cwd()),
+                "home": str(self.private / "home"),
+                "tmp": str(self.private / "tmp"),
+            }
+        )
+        self.profile: Profile = chosen if recorded is None else recorded.profile
+        terms = Terms(self.profile, folders)
+        self.run.describe({**terms.to_json(), "upstreams": self.upstreams})
+        self.wire = WireRun(self.run, terms, Redactor(provider_secrets()))
+        self.player = (
+            None
+            if recorded is None
+            else Player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
+        )
+        self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player))
+        self._stack = ExitStack()
+
+    def _recorded_terms(self) -> Terms | None:
+        source = self.run.source
+        if source is None:
+            return None
+        if not source.exchanges.exists():
+            raise RecordingError(
+                f"run {source.run_id} was not recorded at the wire: it is replayed by what "
+                f"recorded it\n  see: bernstein replay {source.run_id}"
+            )
+        return terms_of(source.read_info())
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether answers come from a recording."""
+        return self.player is not None
+
+    def __enter__(self) -> Self:
+        self.run.append(event.RUN_STARTED, {"agentId": f"client/{self.profile.name}"})
+        self._stack.enter_context(self.server)
+        if self.run.is_strict:
+            self.run.keep_from_network([("127.0.0.1", self.server.port)])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def finish(self, code: int, *, is_verbose: bool = False) -> int:
+        """Close and seal the run, and report it on standard error.
+
+        Args:
+            code: The exit code of what was run.
+            is_verbose: Whether answers that nobody asked for are listed.
+        Returns:
+            3 after a strict miss, else ``code``, else 1 where a replay diverged or the run could
+            not be sealed.
+        """
+        for exchange, response in list(self.wire.open.values()):
+            response.end = "left"
+            self.wire.end(exchange, response)
+        run, said = self.run, sys.stderr.write
+        status: event.RunStatus = "completed" if code == 0 else "failed"
+        run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
+        run.close(status)
+        if run.seal_problem is not None:
+            said(f"bernstein: the run is not sealed: {run.seal_problem}\n")
+        coverage, comparison = run.coverage(), run.comparison()
+        run.retain()
+        if coverage is None or comparison is None or self.player is None:
+            said(f"recorded run {run.dir.run_id} head={run.head}\n")
+            return code or int(run.seal_problem is not None)
+        if run.store.first_miss is not None:
+            said(f"{run.store.first_miss}\n")
+        if self.player.hold.has_expired:
+            said(
+                "note: a request that was recorded did not come, so from there the answers were "
+                "not held in their order\n"
+            )
+        for row in self.player.unused() if is_verbose else ():
+            said(f"unused: exchange {row.seq}: {row.method} {row.path} ({row.status})\n")
+        said(f"{coverage.line()}\n{comparison.line()}\n")
+        if coverage.strict_violations:
+            return ReplayMissError.exit_code
+        return code or int(comparison.relation == "diverged" or run.seal_problem is not None)
+
+
+def _upstreams(chosen: Mapping[str, str]) -> dict[str, str]:
+    """The base URL of each provider, without what clients add: as chosen, named, or its own."""
+    found: dict[str, str] = {}
+    for provider in PROVIDERS.values():
+        named = named_url(*provider.variables) or provider.default
+        url = chosen.get(provider.name, named).rstrip("/")
+        found[provider.name] = url.removesuffix(provider.prefix) if provider.prefix else url
+    return found | {name: url for name, url in chosen.items() if name not in found}

@@ -1,0 +1,199 @@
+"""The exchanges of one run: counted, chained and recorded as they begin and end.
+
+All of it happens on the server's own thread, one exchange after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bernstein.canonical import digest_of
+from bernstein.events import trajectory as event
+from bernstein.jsonl import utc_now
+from bernstein.wire.chained import Said, Terms, said_of
+from bernstein.wire.key import Match, Request, match_of
+from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of, model_of
+
+if TYPE_CHECKING:
+    from bernstein.capture.run import OpenRun
+    from bernstein.recording.exchanges import ExchangeEnd
+    from bernstein.wire.secrets import Redactor
+
+# Headers of a response that are kept; any other may carry what is nobody's business.
+_KEPT_HEADERS = frozenset(
+    {
+        "cache-control",
+        "content-type",
+        "openai-model",
+        "openai-version",
+        "request-id",
+        "retry-after",
+        "retry-after-ms",
+        "x-request-id",
+        "x-should-retry",
+    }
+)
+
+
+@dataclass(slots=True)
+class Response:
+    """A response as far as it has come.
+
+    Attributes:
+        status: The HTTP status; 0 as long as there is none.
+        headers: Names and values as they came.
+        chunks: The pieces of the body, each with when it came, in seconds after the request.
+        end: How it ended.
+    """
+
+    status: int = 0
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    chunks: list[tuple[float, bytes]] = field(default_factory=list)
+    end: ExchangeEnd = "complete"
+
+    @property
+    def body(self) -> bytes:
+        """The pieces joined."""
+        return b"".join(data for _, data in self.chunks)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """An exchange that has begun."""
+
+    request: Request
+    match: Match
+    kind: Kind
+    lane: str
+    seq: int
+    after: int
+    begun_s: float
+
+
+class WireRun:
+    """What a gateway writes of its run."""
+
+    def __init__(self, run: OpenRun, terms: Terms, redactor: Redactor) -> None:
+        self.run = run
+        self.terms = terms
+        self.redactor = redactor
+        self._begun = 0
+        self._done = 0
+        self._lanes: dict[tuple[str, ...], str] = {}
+        self.open: dict[int, tuple[Exchange, Response]] = {}
+
+    def match(self, request: Request) -> Match:
+        """What a request is matched by; what it carries of secrets is remembered first."""
+        self.redactor.learn(request.headers, request.query)
+        return match_of(request, self.terms.profile, self.terms.folders, self.redactor)
+
+    def client_lane(self, request: Request) -> tuple[str, ...] | None:
+        """The values of the headers that say which session or agent asks; None without any."""
+        values = [request.header(name) for name in self.terms.profile.lane_headers]
+        return tuple(v or "" for v in values) if any(values) else None
+
+    def lane_of(self, request: Request, match: Match) -> str:
+        """The lane of a request that is recorded: by first appearance, else its key."""
+        client = self.client_lane(request)
+        if client is None:
+            return match.key
+        return self._lanes.setdefault(client, f"lane-{len(self._lanes) + 1}")
+
+    def begin(self, request: Request, match: Match, lane: str) -> tuple[Exchange, Response]:
+        """Count and chain a request; its response is filled in as it comes."""
+        kind = kind_of(request.method, request.path)
+        with self.run.rows():
+            seq, self._begun = self._begun, self._begun + 1
+            digest = digest_of(match.request)
+            if kind in MODEL_KINDS:
+                model = model_of(request.path, match.body)
+                payload = event.model_call(None, request.provider, model, digest)
+                self.run.append(event.MODEL_CALL, payload, lane)
+            else:
+                self.run.append(event.HTTP_REQUEST, event.http_request(digest), lane)
+        exchange = Exchange(request, match, kind, lane, seq, self._done, time.monotonic())
+        self.open[seq] = (exchange, Response())
+        return self.open[seq]
+
+    def end(self, exchange: Exchange, response: Response) -> None:
+        """Record and chain what came of a request."""
+        if self.open.pop(exchange.seq, None) is None:
+            return
+        response = self._without_secrets(response)
+        is_whole = response.end in {"complete", "unreachable"}
+        said = said_of(
+            exchange.kind,
+            response.status,
+            response.body,
+            self.terms.folders,
+            is_whole=is_whole,
+        )
+        with self.run.rows():
+            if self.run.is_closed:
+                return
+            if self.run.exchanges is not None:
+                text = exchange.request.body.decode("utf-8", "surrogateescape")
+                row = self._row(exchange, response)
+                self.run.exchanges.write(row, self.redactor.text(text), response.body)
+            self._done += 1
+            self._chain(exchange, said)
+
+    def _row(self, exchange: Exchange, response: Response) -> dict[str, object]:
+        request, match = exchange.request, exchange.match
+        return {
+            "seq": exchange.seq,
+            "begun": self._begun,
+            "after": exchange.after,
+            "done": self._done,
+            "lane": exchange.lane,
+            "key": match.key,
+            "key_scheme": match.scheme,
+            "provider": request.provider,
+            "origin": request.origin,
+            "method": request.method,
+            "path": self.redactor.text(request.path),
+            "query": self.redactor.query(request.query),
+            "headers": match.request["headers"],
+            "status": response.status,
+            "response_headers": [list(pair) for pair in response.headers],
+            "chunks": [len(data) for _, data in response.chunks],
+            "times_ms": [int(at_s * 1000) for at_s, _ in response.chunks],
+            "end": response.end,
+            "ts": utc_now(),
+            "elapsed_s": round(time.monotonic() - exchange.begun_s, 6),
+        }
+
+    def _chain(self, exchange: Exchange, said: Said) -> None:
+        request, match, lane = exchange.request, exchange.match, exchange.lane
+        if exchange.kind not in MODEL_KINDS:
+            payload = event.http_response(match.key, said.outcome, said.answer)
+            self.run.append(event.HTTP_RESPONSE, payload, lane)
+            return
+        self.run.append(
+            event.MODEL_ANSWER, event.model_answer(match.key, said.outcome, said.answer), lane
+        )
+        if said.usage is not None:
+            model = model_of(request.path, match.body)
+            usage = said.usage.to_json()
+            self.run.append(
+                event.MODEL_USAGE, event.model_usage(None, request.provider, model, usage), lane
+            )
+
+    def _without_secrets(self, response: Response) -> Response:
+        headers = [
+            (name, self.redactor.text(value))
+            for name, value in response.headers
+            if name.lower() in _KEPT_HEADERS
+        ]
+        chunks = response.chunks
+        try:
+            text = response.body.decode("utf-8")
+        except UnicodeDecodeError:
+            return Response(response.status, headers, chunks, response.end)
+        kept = self.redactor.text(text)
+        if kept != text:
+            # Where a secret was the pieces are not those that came.
+            chunks = [(chunks[-1][0], kept.encode("utf-8"))]
+        return Response(response.status, headers, chunks, response.end)

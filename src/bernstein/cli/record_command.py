@@ -1,0 +1,60 @@
+"""``bernstein record``."""
+
+from __future__ import annotations
+
+import click
+
+from bernstein.cli.app import Context
+from bernstein.errors import UsageError
+
+_EXAMPLE = """\b
+Examples:
+  bernstein record -- python agent.py
+  bernstein record --upstream openai=http://127.0.0.1:8080/v1 -- claude -p "hello"
+"""
+
+
+@click.command("record", epilog=_EXAMPLE, context_settings={"ignore_unknown_options": False})
+@click.argument("argv", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--upstream",
+    "upstreams",
+    multiple=True,
+    metavar="NAME=URL",
+    help="Where a provider is, instead of what the environment names.",
+)
+@click.option("--profile", help="The normalisation profile (default: by the command's name).")
+@click.option("--timeout", type=float, metavar="S", help="End the command after S seconds.")
+@click.pass_obj
+def command(
+    context: Context,
+    argv: tuple[str, ...],
+    *,
+    upstreams: tuple[str, ...],
+    profile: str | None,
+    timeout: float | None,
+) -> int:
+    """Run a command and record what it asks of model providers, and what they answer.
+
+    The command is pointed at a gateway on loopback by the variables that its SDK or
+    client reads (ANTHROPIC_BASE_URL, OPENAI_BASE_URL, GOOGLE_GEMINI_BASE_URL). Its
+    exit code is ours.
+    """
+    from bernstein.capture.gateway.command import (  # noqa: PLC0415 - a server is heavy
+        CommandOptions,
+        run_recorded,
+    )
+
+    chosen = dict(_named_url(text) for text in upstreams)
+    options = CommandOptions(argv, chosen, profile, timeout_s=timeout)
+    return run_recorded(context.sdd, context.settings, options)
+
+
+def _named_url(text: str) -> tuple[str, str]:
+    name, sign, url = text.partition("=")
+    if not sign or not url.startswith(("http://", "https://")):
+        raise UsageError(
+            f"--upstream {text!r}: expected NAME=URL\n"
+            "  for example: --upstream openai=http://127.0.0.1:8080/v1"
+        )
+    return name, url

@@ -1,0 +1,1 @@
+"""What clients and providers say on the wire: requests, their keys, and what answers mean."""

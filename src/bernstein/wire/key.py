@@ -1,0 +1,107 @@
+"""The key of an HTTP exchange: one SHA-256 over every input that determines its response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, decode_strict, sha256_hex
+from bernstein.errors import CanonicalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bernstein.wire.folders import Folders
+    from bernstein.wire.profile import Profile
+    from bernstein.wire.secrets import Redactor
+
+ExchangeScheme: TypeAlias = Literal["wire.v1", "raw.v1"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it arrived; ``path`` is without the gateway's own part of it."""
+
+    method: str
+    provider: str
+    origin: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, those of one name joined; None where there is none."""
+        found = [value for key, value in self.headers if key.lower() == name]
+        return ", ".join(found) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a request is matched by.
+
+    Attributes:
+        key: 64 hex digits.
+        scheme: ``raw.v1`` where the body has no canonical spelling.
+        request: What the key covers, as a value: what a miss is explained with.
+        body: The body after the rules; None for ``raw.v1``, and where there is none.
+    """
+
+    key: str
+    scheme: ExchangeScheme
+    request: JsonObject
+    body: JsonValue
+
+
+def match_of(request: Request, profile: Profile, folders: Folders, redactor: Redactor) -> Match:
+    """Work out what a request is matched by."""
+
+    def prepare(text: str) -> str:
+        return folders.to_variables(redactor.text(text))
+
+    scheme: ExchangeScheme = "wire.v1"
+    body: JsonValue = None
+    stands: JsonValue = None
+    if request.body:
+        try:
+            body = profile.normalise(decode_strict(request.body), prepare)
+            canonical_bytes(body)
+            stands = body
+        except CanonicalError:
+            scheme, body = "raw.v1", None
+            text = request.body.decode("utf-8", "surrogateescape")
+            kept = redactor.text(text).encode("utf-8", "surrogateescape")
+            stands = {"sha256": sha256_hex(kept)}
+    covered: JsonObject = {
+        "method": request.method,
+        "origin": key_origin(request.origin, request.provider),
+        "path": prepare(request.path),
+        "query": redactor.query(request.query),
+        "headers": _headers(request, profile, redactor),
+        "body": stands,
+    }
+    # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
+    spelled = b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), canonical_bytes(covered))
+    return Match(sha256(spelled).hexdigest(), scheme, covered, body)
+
+
+def key_origin(origin: str, provider: str) -> str:
+    """An upstream's origin as it stands in keys: one on loopback without its port."""
+    parts = urlsplit(origin)
+    if parts.hostname in {"127.0.0.1", "localhost", "::1"}:
+        return f"loopback/{provider}"
+    return origin.rstrip("/")
+
+
+def _headers(request: Request, profile: Profile, redactor: Redactor) -> JsonObject:
+    found: JsonObject = {}
+    for name in profile.headers:
+        value = request.header(name)
+        if value is None:
+            continue
+        if name in profile.set_headers:
+            value = ",".join(sorted({part.strip() for part in value.split(",") if part.strip()}))
+        found[name] = redactor.text(value)
+    return found

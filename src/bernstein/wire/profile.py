@@ -1,0 +1,232 @@
+"""Normalisation profiles: declared rules that make two requests of one program the same.
+
+A profile is data with a name and a version, stands whole in the recording, and a replay uses that
+one. Rules are applied in the order given; nothing that no rule names is ever loosened.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from bernstein.canonical import JsonValue, canonical_bytes, convert, decode_strict
+from bernstein.errors import CanonicalError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROFILES = ("generic", "claude-code", "codex", "gemini-cli")
+
+_Step: TypeAlias = "str | None"  # a member's name; None: each item of a list
+_Names: TypeAlias = "dict[str, dict[str, str]]"  # the new name of each id, for each kind of id
+_DROP: Any = object()
+
+
+class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"):
+    """What every rule has: the path of what it is about, and why it is needed.
+
+    A path is members and ``[*]`` for each item, as ``messages[*].content``; ``**`` is every text.
+    """
+
+    path: str
+    why: str = ""
+
+
+class Drop(_Rule, frozen=True, tag="drop"):
+    """Leave a member out."""
+
+
+class ParseJson(_Rule, frozen=True, tag="parse_json"):
+    """Read the JSON that stands in a text."""
+
+
+class Rewrite(_Rule, frozen=True, tag="rewrite"):
+    """Replace what a pattern finds in texts; ``to`` may refer to its groups."""
+
+    pattern: str = ""
+    to: str = ""
+
+
+class Rename(_Rule, frozen=True, tag="rename"):
+    """Number what a pattern's first group finds in texts by first appearance, as ``<name-1>``.
+
+    Without a pattern the whole text is an id. Rules of one name share their numbers.
+    """
+
+    pattern: str = ""
+    name: str = "id"
+
+
+class Sort(_Rule, frozen=True, tag="sort"):
+    """Order a list by its items' canonical spelling."""
+
+
+Rule: TypeAlias = Drop | ParseJson | Rewrite | Rename | Sort
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """The rules for one client.
+
+    Attributes:
+        name: Its name.
+        version: Raised with every change of a rule.
+        headers: Names of request headers that determine answers; all others stay out of the key.
+        set_headers: Those of them whose value is a set, written with commas.
+        lane_headers: Names of headers that say which session or agent asks.
+        rules: In the order in which they are applied.
+    """
+
+    name: str
+    version: int
+    headers: tuple[str, ...] = ()
+    set_headers: tuple[str, ...] = ()
+    lane_headers: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    def normalise(self, body: JsonValue, prepare: Callable[[str], str]) -> JsonValue:
+        """``body`` after the rules; ``prepare`` is applied to every text first."""
+        value = _each_text(body, prepare)
+        names: _Names = {}
+        for step in self._steps:
+            value = step(value, names)
+        return value
+
+    @cached_property
+    def _steps(self) -> list[Callable[[JsonValue, _Names], JsonValue]]:
+        return [_compile(rule) for rule in self.rules]
+
+
+def load_profile(name: str) -> Profile:
+    """The profile of this name that comes with the package.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in PROFILES:
+        raise UsageError(f"there is no profile {name!r}; expected {', '.join(PROFILES)}")
+    data = files("bernstein.wire").joinpath("profiles", f"{name}.json").read_bytes()
+    return parse_profile(data)
+
+
+def parse_profile(data: bytes) -> Profile:
+    """The profile that a file holds.
+
+    Raises:
+        UsageError: It holds none.
+    """
+    try:
+        profile = convert(decode_strict(data), Profile)
+        assert profile._steps is not None  # compiles every rule
+    except (CanonicalError, re.error) as error:
+        raise UsageError(f"this is not a profile: {error}") from error
+    return profile
+
+
+def profile_for(program: str) -> str:
+    """The name of the profile for a program, by the name of its file."""
+    name = program.rsplit("/", 1)[-1]
+    return {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}.get(name, "generic")
+
+
+# --- rules as functions
+
+
+def _compile(rule: Rule) -> Callable[[JsonValue, _Names], JsonValue]:
+    steps = _parse_path(rule.path)
+    match rule:
+        case Drop():
+            return lambda value, _: _update(value, steps, lambda _: _DROP)
+        case ParseJson():
+            return lambda value, _: _update(value, steps, _parse_text)
+        case Sort():
+            return lambda value, _: _update(value, steps, _sorted)
+        case Rewrite():
+            pattern = re.compile(rule.pattern, re.MULTILINE)
+            return lambda value, _: _on_texts(value, steps, lambda text: pattern.sub(rule.to, text))
+        case Rename():
+            ids = re.compile(rule.pattern, re.MULTILINE) if rule.pattern else None
+            return lambda value, names: _on_texts(
+                value, steps, _renaming(ids, rule.name, names.setdefault(rule.name, {}))
+            )
+
+
+def _renaming(
+    pattern: re.Pattern[str] | None, name: str, seen: dict[str, str]
+) -> Callable[[str], str]:
+    def renamed(old: str) -> str:
+        return seen.setdefault(old, f"<{name}-{len(seen) + 1}>")
+
+    def replaced(found: re.Match[str]) -> str:
+        start, end = (place - found.start() for place in found.span(1))
+        return found[0][:start] + renamed(found[1]) + found[0][end:]
+
+    return renamed if pattern is None else lambda text: pattern.sub(replaced, text)
+
+
+def _parse_path(path: str) -> list[_Step] | None:
+    """The steps of a path; None for every text."""
+    if path == "**":
+        return None
+    steps: list[_Step] = []
+    for part in path.split("."):
+        name, *items = part.split("[*]")
+        if name:
+            steps.append(name)
+        steps += [None] * len(items)
+    return steps
+
+
+def _on_texts(
+    value: JsonValue, steps: list[_Step] | None, change: Callable[[str], str]
+) -> JsonValue:
+    if steps is None:
+        return _each_text(value, change)
+    return _update(value, steps, lambda found: _each_text(found, change))
+
+
+def _each_text(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """``value`` with ``change`` applied to every text in it, names of members too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each_text(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(name): _each_text(item, change) for name, item in value.items()}
+    return value
+
+
+def _update(
+    value: JsonValue, steps: list[_Step] | None, change: Callable[[JsonValue], JsonValue]
+) -> JsonValue:
+    """``value`` with ``change`` applied to what the steps lead to, where they lead anywhere."""
+    if not steps:
+        return change(value)
+    first, rest = steps[0], steps[1:]
+    if first is None:
+        if not isinstance(value, list):
+            return value
+        changed = [_update(item, rest, change) for item in value]
+        return [item for item in changed if item is not _DROP]
+    if not isinstance(value, dict) or first not in value:
+        return value
+    found = _update(value[first], rest, change)
+    if found is _DROP:
+        return {name: item for name, item in value.items() if name != first}
+    return {**value, first: found}
+
+
+def _parse_text(value: JsonValue) -> JsonValue:
+    if not isinstance(value, str):
+        return value
+    try:
+        return decode_strict(value.encode())
+    except (CanonicalError, UnicodeEncodeError):
+        return value
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    return sorted(value, key=canonical_bytes) if isinstance(value, list) else value
