@@ -15,6 +15,7 @@ import msgspec
 
 from bernstein.canonical import JsonValue, canonical_bytes, convert, decode_strict
 from bernstein.errors import CanonicalError, UsageError
+from bernstein.wire.results import hoisted, sorted_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,33 @@ class Sort(_Rule, frozen=True, tag="sort"):
     """Order a list by its items' canonical spelling."""
 
 
-Rule: TypeAlias = Drop | ParseJson | Rewrite | Rename | Sort
+class SortNeighbours(_Rule, frozen=True, tag="sort_neighbours"):
+    """Order items of a list that stand side by side and hold what ``pattern`` finds.
+
+    They are compared with what ``mask`` finds left out: ids that say nothing of the order.
+    """
+
+    pattern: str = ""
+    mask: str = ""
+
+
+class SortResults(_Rule, frozen=True, tag="sort_results"):
+    """Order the tool results of each message as their calls were ordered, and drop cache marks.
+
+    The path leads to a list of Anthropic's messages.
+    """
+
+
+class Hoist(_Rule, frozen=True, tag="hoist"):
+    """Move what ``pattern`` finds in the tool results of a message to the message's end.
+
+    The path leads to a list of Anthropic's messages. Blanks before what was moved go with it.
+    """
+
+    pattern: str = ""
+
+
+Rule: TypeAlias = Drop | ParseJson | Rewrite | Rename | Sort | SortNeighbours | SortResults | Hoist
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -144,6 +171,16 @@ def _compile(rule: Rule) -> Callable[[JsonValue, _Names], JsonValue]:
             return lambda value, _: _update(value, steps, _parse_text)
         case Sort():
             return lambda value, _: _update(value, steps, _sorted)
+        case SortNeighbours():
+            wanted, mask = re.compile(rule.pattern), re.compile(rule.mask or "(?!)")
+            return lambda value, _: _update(
+                value, steps, lambda found: _sorted_neighbours(found, wanted, mask)
+            )
+        case SortResults():
+            return lambda value, _: _update(value, steps, sorted_results)
+        case Hoist():
+            moved = re.compile(rule.pattern, re.DOTALL)
+            return lambda value, _: _update(value, steps, lambda found: hoisted(found, moved))
         case Rewrite():
             pattern = re.compile(rule.pattern, re.MULTILINE)
             return lambda value, _: _on_texts(value, steps, lambda text: pattern.sub(rule.to, text))
@@ -226,6 +263,25 @@ def _parse_text(value: JsonValue) -> JsonValue:
         return decode_strict(value.encode())
     except (CanonicalError, UnicodeEncodeError):
         return value
+
+
+def _sorted_neighbours(
+    value: JsonValue, wanted: re.Pattern[str], mask: re.Pattern[str]
+) -> JsonValue:
+    if not isinstance(value, list):
+        return value
+    spelled = [canonical_bytes(item).decode() for item in value]
+    out: list[JsonValue] = []
+    run: list[tuple[str, int]] = []
+    for index, text in enumerate([*spelled, ""]):
+        if index < len(value) and wanted.search(text):
+            run.append((mask.sub("", text), index))
+            continue
+        out += [value[place] for _, place in sorted(run)]
+        run = []
+        if index < len(value):
+            out.append(value[index])
+    return out
 
 
 def _sorted(value: JsonValue) -> JsonValue:
