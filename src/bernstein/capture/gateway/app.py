@@ -38,7 +38,7 @@ class Gateway:
         self._wire = wire
         self._upstreams = dict(upstreams)
         self._player = player
-        self._upstream = Upstream() if player is None else None
+        self._upstream = Upstream(wire) if player is None else None
 
     def base_path(self, provider: str) -> str:
         """The path below which a provider's requests are taken."""

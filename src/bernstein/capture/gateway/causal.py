@@ -1,8 +1,9 @@
 """The causal hold: a served answer waits for what had happened before it was recorded.
 
-An answer is kept back until every request of another lane that had arrived before its recorded end
-has arrived, and every answer of another lane that ended before this lane's next request has been
-sent. Lanes born later are left out; an answer that waits counts as sent, or two would wait for each
+A piece of an answer is kept back until every request of another lane that had arrived before the
+piece came has arrived; a client can act on an answer while it still streams. The last piece waits
+also until every answer of another lane that ended before this lane's next request has been sent.
+Lanes born later are left out; an answer that waits counts as sent, or two would wait for each
 other. The wait is bounded, and a wait that ran out is reported.
 """
 
@@ -56,20 +57,23 @@ class CausalHold:
         """The answer was cut off on its way, and will be asked for again."""
         self._sent.discard(row.seq)
 
-    async def wait(self, row: ExchangeRow) -> None:
-        """Return when the answer of ``row`` may go out."""
-        self._sent.add(row.seq)
-        while (
-            self._first_unsent < len(self._by_done)
-            and self._by_done[self._first_unsent].seq in self._sent
-        ):
-            self._first_unsent += 1
-        self._wake()
-        if self._may_go(row):
+    async def wait(self, row: ExchangeRow, piece: int) -> None:
+        """Return when this piece of the answer of ``row`` may go out, pieces numbered from 0."""
+        is_last = piece >= len(row.arrived) - 1
+        if is_last and row.seq not in self._sent:
+            self._sent.add(row.seq)
+            while (
+                self._first_unsent < len(self._by_done)
+                and self._by_done[self._first_unsent].seq in self._sent
+            ):
+                self._first_unsent += 1
+            self._wake()
+        arrived = row.arrived[piece] if row.arrived else row.begun
+        if self._may_go(row, arrived, is_last=is_last):
             return
         try:
             async with asyncio.timeout(self._bound_s):
-                while not self._may_go(row):
+                while not self._may_go(row, arrived, is_last=is_last):
                     await self._changed.wait()
         except TimeoutError:
             self.has_expired = True
@@ -78,16 +82,16 @@ class CausalHold:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _may_go(self, row: ExchangeRow) -> bool:
+    def _may_go(self, row: ExchangeRow, arrived: int, *, is_last: bool) -> bool:
         if self.has_expired:
             return True
         for other in self._by_seq[self._first_missing :]:
-            if other.seq >= row.begun:
+            if other.seq >= arrived:
                 break
             if other.lane != row.lane and other.seq not in self._arrived:
                 return False
         following = self._next.get(row.seq)
-        if following is None:
+        if following is None or not is_last:
             return True
         for other in self._by_done[self._first_unsent :]:
             if other.done >= following.after:

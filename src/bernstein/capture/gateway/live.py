@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Protocol
 
 import httpx2
@@ -11,7 +10,7 @@ import httpx2
 from bernstein.wire.protocol import error_body
 
 if TYPE_CHECKING:
-    from bernstein.capture.gateway.wire_run import Exchange, Response
+    from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
     from bernstein.wire.key import Request
 
 # What belongs to one connection, and what would make the body unreadable for the recording.
@@ -58,7 +57,8 @@ class ClientLeftError(Exception):
 class Upstream:
     """The providers, asked over one pool of connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: WireRun) -> None:
+        self._wire = wire
         timeout = httpx2.Timeout(TIMEOUT_S, connect=30.0)
         self._http = httpx2.AsyncClient(timeout=timeout, trust_env=True, follow_redirects=False)
 
@@ -81,7 +81,7 @@ class Upstream:
                 await client.start(response.status, response.headers)
                 async for data in answer.aiter_bytes():
                     if data:
-                        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+                        self._wire.add(exchange, response, data)
                         await client.send(data)
         except ClientLeftError:
             response.end = "left"
@@ -100,7 +100,7 @@ class Upstream:
         response.status = 502
         response.headers = [("content-type", "application/json")]
         data = json.dumps(error_body(request.provider, what)).encode()
-        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+        self._wire.add(exchange, response, data)
         await client.start(response.status, response.headers)
         await client.send(data)
 

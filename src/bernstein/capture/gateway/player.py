@@ -17,7 +17,7 @@ from bernstein.capture.gateway.explain import explain_exchange_miss
 from bernstein.capture.gateway.live import ClientLeftError
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import load_exchanges
-from bernstein.wire.moved import moved_body
+from bernstein.wire.moved import Served, moved_body
 from bernstein.wire.protocol import error_body
 
 if TYPE_CHECKING:
@@ -94,17 +94,18 @@ class Player:
         pieces = _cut(body, row.chunks)
         if self._move:
             pieces = moved_body(row, body, pieces, self._move)
-        await self.hold.wait(row)
+        await self.hold.wait(row, 0)
         response.status = row.status
         response.headers = [(name, value) for name, value in row.response_headers]
         try:
             await client.start(row.status, response.headers)
-            for n, piece in enumerate(pieces):
-                if self._is_paced and n < len(row.times_ms):
-                    due_s = exchange.begun_s + row.times_ms[n] / 1000
+            for piece in pieces:
+                if self._is_paced:
+                    due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
                     await asyncio.sleep(max(due_s - time.monotonic(), 0))
-                response.chunks.append((time.monotonic() - exchange.begun_s, piece))
-                await client.send(piece)
+                await self.hold.wait(row, piece.number)
+                self._wire.add(exchange, response, piece.data)
+                await client.send(piece.data)
         except ClientLeftError:
             response.end = "left"
             if row.end != "left":
@@ -124,7 +125,7 @@ class Player:
         response.status = 400
         response.headers = [("content-type", "application/json"), ("x-should-retry", "false")]
         data = json.dumps(error_body(exchange.request.provider, self._missed[lane])).encode()
-        response.chunks.append((time.monotonic() - exchange.begun_s, data))
+        self._wire.add(exchange, response, data)
         await client.start(400, response.headers)
         with suppress(ClientLeftError):
             await client.send(data)
@@ -151,9 +152,9 @@ class Player:
         return [row for row in self._rows if row.seq not in self._used]
 
 
-def _cut(body: bytes, lengths: list[int]) -> list[bytes]:
+def _cut(body: bytes, lengths: list[int]) -> list[Served]:
     pieces, at = [], 0
-    for length in lengths:
-        pieces.append(body[at : at + length])
+    for number, length in enumerate(lengths):
+        pieces.append(Served(body[at : at + length], number))
         at += length
     return pieces

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bernstein.canonical import digest_of
 from bernstein.events import trajectory as event
@@ -37,6 +37,17 @@ _KEPT_HEADERS = frozenset(
 )
 
 
+class Piece(NamedTuple):
+    """A piece of a body: when it came, in milliseconds after the request, and among what.
+
+    ``arrived`` is how many requests had arrived by then.
+    """
+
+    at_ms: int
+    arrived: int
+    data: bytes
+
+
 @dataclass(slots=True)
 class Response:
     """A response as far as it has come.
@@ -44,19 +55,19 @@ class Response:
     Attributes:
         status: The HTTP status; 0 as long as there is none.
         headers: Names and values as they came.
-        chunks: The pieces of the body, each with when it came, in seconds after the request.
+        chunks: The pieces of the body.
         end: How it ended.
     """
 
     status: int = 0
     headers: list[tuple[str, str]] = field(default_factory=list)
-    chunks: list[tuple[float, bytes]] = field(default_factory=list)
+    chunks: list[Piece] = field(default_factory=list)
     end: ExchangeEnd = "complete"
 
     @property
     def body(self) -> bytes:
         """The pieces joined."""
-        return b"".join(data for _, data in self.chunks)
+        return b"".join(piece.data for piece in self.chunks)
 
 
 @dataclass(slots=True)
@@ -117,6 +128,11 @@ class WireRun:
         self.open[seq] = (exchange, Response())
         return self.open[seq]
 
+    def add(self, exchange: Exchange, response: Response, data: bytes) -> None:
+        """A piece of a response has come."""
+        at_ms = int((time.monotonic() - exchange.begun_s) * 1000)
+        response.chunks.append(Piece(at_ms, self._begun, data))
+
     def end(self, exchange: Exchange, response: Response) -> None:
         """Record and chain what came of a request."""
         if self.open.pop(exchange.seq, None) is None:
@@ -158,8 +174,9 @@ class WireRun:
             "headers": match.request["headers"],
             "status": response.status,
             "response_headers": [list(pair) for pair in response.headers],
-            "chunks": [len(data) for _, data in response.chunks],
-            "times_ms": [int(at_s * 1000) for at_s, _ in response.chunks],
+            "chunks": [len(piece.data) for piece in response.chunks],
+            "times_ms": [piece.at_ms for piece in response.chunks],
+            "arrived": [piece.arrived for piece in response.chunks],
             "end": response.end,
             "ts": utc_now(),
             "elapsed_s": round(time.monotonic() - exchange.begun_s, 6),
@@ -195,5 +212,5 @@ class WireRun:
         kept = self.redactor.text(text)
         if kept != text:
             # Where a secret was the pieces are not those that came.
-            chunks = [(chunks[-1][0], kept.encode("utf-8"))]
+            chunks = [chunks[-1]._replace(data=kept.encode("utf-8"))]
         return Response(response.status, headers, chunks, response.end)
