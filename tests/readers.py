@@ -25,6 +25,7 @@ from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_ha
 from bernstein.fold.rebuild import rebuild_state
 from bernstein.fold.run import project, read_events
 from bernstein.recording.blobs import BlobStore
+from bernstein.recording.exchanges import ExchangeRecording, load_exchanges, read_requests
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir, SddDir
@@ -35,9 +36,17 @@ from bernstein.seal.checkpoint import make_checkpoint, parse_checkpoint
 from bernstein.seal.evidence import verify_deep, verify_run
 from bernstein.seal.export import export_run
 from bernstein.seal.proven import first_difference, read_chained_calls
+from bernstein.seal.proven_wire import first_wrong_exchange, recorded_responses
 from bernstein.seal.seals import parse_seal
 from bernstein.seal.signing import KeyStore
 from bernstein.seal.spine import read_spine
+from bernstein.wire.answers import read_answer
+from bernstein.wire.chained import Terms
+from bernstein.wire.folders import Folders
+from bernstein.wire.moved import moved_body
+from bernstein.wire.profile import load_profile
+from bernstein.wire.protocol import MODEL_KINDS
+from tests.upstream import chat, messages
 
 # The rows of one journal whose payloads are anything: what comes behind a chain that holds.
 EVENTS = (
@@ -123,6 +132,10 @@ class Readers:
             "journal": Reader(run.journal.read_bytes(), self.journal),
             "history": Reader(self._history_example(), self.history),
             "calls": Reader(run.llm_calls.read_bytes(), self.calls),
+            "exchanges": Reader(_exchanges_example(), self.exchanges),
+            "answers": Reader(
+                b"".join(messages({"text": "a"}, {"tool": "t", "input": {}})), answers
+            ),
             "decisions": Reader(run.wal.read_bytes(), self.decisions),
             "spine": Reader(sdd.spine.read_bytes(), self.spine),
             "seal": Reader(run.seal.read_bytes(), self.seal),
@@ -185,6 +198,25 @@ class Readers:
             _refused_or_read(lambda: row.read_outcome(blobs).digest())  # noqa: B023 - at once
         _refused_or_read(lambda: first_difference(recording, chain, blobs))
 
+    def exchanges(self, data: bytes) -> None:
+        rows = load_exchanges(self._write(data)).rows
+        blobs, terms = BlobStore(self._folder / "none"), Terms(load_profile("codex"), Folders({}))
+        move = Folders({"cwd": "/a/b"}).moved_to(Folders({"cwd": "/c"}))
+        recording = ExchangeRecording(rows)
+        for read in (
+            lambda: list(read_requests(rows, blobs)),
+            lambda: list(recorded_responses(recording, blobs, terms)),
+            lambda: first_wrong_exchange(
+                recording, read_chained_calls(self._run.journal), blobs, terms
+            ),
+            lambda: [
+                moved_body(row, body, [], move)
+                for row in rows
+                for body in [row.read_response(blobs)]
+            ],
+        ):
+            _refused_or_read(read)
+
     def decisions(self, data: bytes) -> None:
         path = self._write(data)
         _refused_or_read(lambda: execution_fingerprint(path))
@@ -227,6 +259,48 @@ class Readers:
                 place.write_bytes(original)
 
         return read
+
+
+def answers(data: bytes) -> None:
+    for kind in sorted(MODEL_KINDS):
+        for status in (200, 500):
+            read_answer(kind, status, data, is_whole=True)
+
+
+def _exchanges_example() -> bytes:
+    rows = []
+    for n, (path, body) in enumerate(
+        [("/v1/messages", messages({"text": "in /a/b/c"})), ("/v1/chat/completions", chat("x"))]
+    ):
+        key = f"{n}" * 64
+        row = {
+            "seq": n,
+            "begun": n + 1,
+            "after": n,
+            "done": n,
+            "lane": key,
+            "key": key,
+            "key_scheme": "wire.v1",
+            "provider": "p",
+            "origin": "http://127.0.0.1:1",
+            "method": "POST",
+            "path": path,
+            "query": "",
+            "headers": {},
+            "request": '{"model":"m"}',
+            "status": 200,
+            "response_headers": [["content-type", "text/event-stream"]],
+            "response": b"".join(body).decode(),
+            "binary": False,
+            "chunks": [len(piece) for piece in body],
+            "times_ms": [1] * len(body),
+            "arrived": [n + 1] * len(body),
+            "end": "complete",
+            "ts": "2026-11-30T14:43:00.123456Z",
+            "elapsed_s": 0.5,
+        }
+        rows.append(canonical_bytes(row) + b"\n")
+    return b"".join(rows)
 
 
 def _refused_or_read(read: Callable[[], object]) -> None:

@@ -33,6 +33,8 @@ PARTS = {
     "audit": 9,
     "plan": 9,
     "canonical": 10,
+    "exchanges": 4,
+    "answers": 6,
     "bundle": 2,
     "run/journal.jsonl": 3,
     "run/llm_calls.jsonl": 1,
