@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bernstein import record, replay
 from bernstein.capture.gateway.session import GatewaySession
+from bernstein.errors import DivergedError, ReplayMissError, UsageError
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.bundle import import_bundle
@@ -174,10 +177,10 @@ def test_a_served_stream_has_the_bytes_and_borders_that_the_provider_sent(sdd: S
     with serving(answer) as upstream, session(sdd, upstream.base_url) as live:
         url = live.server.base_url("openai")
         assert ask(url, "/v1/chat/completions", request("x", stream=True)) == (200, sent)
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         assert ask(url, "/v1/chat/completions", request("x", stream=True)) == (200, sent)
-    assert replay.code == 0  # type: ignore[attr-defined]
+    assert again.code == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 529])
@@ -188,8 +191,8 @@ def test_a_provider_s_failure_is_replayed_as_it_was(sdd: SddDir, status: int) ->
     with serving(lambda *_: reply) as upstream, session(sdd, upstream.base_url) as live:
         url = live.server.base_url("anthropic")
         assert ask(url, "/v1/messages", request("x")) == (status, pieces)
-    with session(sdd, replay="latest") as replay:
-        assert ask(replay.server.base_url("anthropic"), "/v1/messages", request("x"))[0] == status
+    with session(sdd, replay="latest") as again:
+        assert ask(again.server.base_url("anthropic"), "/v1/messages", request("x"))[0] == status
     (row,) = rows(source_of(sdd).exchanges)
     assert ["retry-after", "7"] in row["response_headers"]
     assert [r["payload"]["outcome"] for r in events(source_of(sdd), "model.answer")] == ["error"]
@@ -204,10 +207,10 @@ def test_a_stream_that_broke_off_breaks_off_again_at_the_same_place(sdd: SddDir)
     run = source_of(sdd)
     assert rows(run.exchanges)[0]["end"] == "cut"
     assert verify(sdd, run).verdict == "verified"
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("anthropic")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("anthropic")
         assert ask(url, "/v1/messages", request("x"))[1] == [*pieces, b"<cut>"]
-    assert replay.code == 0  # type: ignore[attr-defined]
+    assert again.code == 0  # type: ignore[attr-defined]
 
 
 def test_a_provider_that_cannot_be_reached_is_replayed_like_that(sdd: SddDir) -> None:
@@ -215,8 +218,8 @@ def test_a_provider_that_cannot_be_reached_is_replayed_like_that(sdd: SddDir) ->
         status, pieces = ask(live.server.base_url("openai"), "/v1/responses", {"model": "m"})
     assert status == 502
     assert b"cannot be reached" in pieces[0]
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         assert ask(url, "/v1/responses", {"model": "m"}) == (502, pieces)
 
 
@@ -225,11 +228,11 @@ def test_what_asks_no_model_is_recorded_and_replayed_too(sdd: SddDir) -> None:
     with serving(lambda *_: reply) as upstream, session(sdd, upstream.base_url) as live:
         url = live.server.base_url("openai")
         assert ask(url, "/v1/models?limit=2", b"", method="GET") == (200, reply.pieces)
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         assert ask(url, "/v1/models?limit=2", b"", method="GET") == (200, reply.pieces)
         assert ask(url, "/v1/models?limit=3", b"", method="GET")[0] == 400
-    assert replay.code == 3  # type: ignore[attr-defined]
+    assert again.code == 3  # type: ignore[attr-defined]
     assert len(events(source_of(sdd), "http.response")) == 1
 
 
@@ -245,8 +248,8 @@ def test_a_body_without_a_canonical_spelling_is_matched_by_its_bytes(
     (row,) = rows(source_of(sdd).exchanges)
     assert (row["key_scheme"], row["binary"]) == ("raw.v1", True)
     assert verify(sdd, source_of(sdd)).verdict == "verified"
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         assert ask(url, "/v1/x", body) == (200, reply.pieces)
         assert ask(url, "/v1/x", body + b" ")[0] == 400
 
@@ -255,9 +258,9 @@ def test_a_recorded_pace_is_kept_where_it_is_asked_for(sdd: SddDir) -> None:
     reply = Reply(chat("x"), delay_s=0.4)
     with serving(lambda *_: reply) as upstream, session(sdd, upstream.base_url) as live:
         ask(live.server.base_url("openai"), "/v1/chat/completions", request("x"))
-    with session(sdd, replay="latest", is_paced=True) as replay:
+    with session(sdd, replay="latest", is_paced=True) as again:
         begun_s = time.monotonic()
-        ask(replay.server.base_url("openai"), "/v1/chat/completions", request("x"))
+        ask(again.server.base_url("openai"), "/v1/chat/completions", request("x"))
         assert time.monotonic() - begun_s > 0.35
 
 
@@ -288,9 +291,9 @@ def test_threads_and_tasks_each_get_their_own_recorded_answers(sdd: SddDir) -> N
     assert verify(sdd, source_of(sdd)).verdict == "verified"
     run = source_of(sdd)
     for _ in range(2):
-        with session(sdd, replay=run.run_id) as replay:
-            replayed = by_threads(replay.server.base_url("openai"))
-        assert replay.code == 0  # type: ignore[attr-defined]
+        with session(sdd, replay=run.run_id) as again:
+            replayed = by_threads(again.server.base_url("openai"))
+        assert again.code == 0  # type: ignore[attr-defined]
         # Equal requests of different threads may change places; each answer is served once.
         for text in {json.dumps(job) for job in jobs}:
             mine = [n for n, job in enumerate(jobs) if json.dumps(job) == text]
@@ -317,10 +320,10 @@ def test_sixty_four_gathered_tasks_of_a_real_sdk_get_their_own_answers(sdd: SddD
     with serving(own_answer) as upstream, session(sdd, upstream.base_url) as live:
         recorded = asyncio.run(gathered(live.server.base_url("openai")))
     assert len(set(recorded)) == 64
-    with session(sdd, replay="latest") as replay:
-        assert asyncio.run(gathered(replay.server.base_url("openai"))) == recorded
-    assert replay.code == 0  # type: ignore[attr-defined]
-    assert not replay.player.hold.has_expired  # type: ignore[union-attr]
+    with session(sdd, replay="latest") as again:
+        assert asyncio.run(gathered(again.server.base_url("openai"))) == recorded
+    assert again.code == 0  # type: ignore[attr-defined]
+    assert not again.player.hold.has_expired  # type: ignore[union-attr]
 
 
 # --- misses
@@ -331,8 +334,8 @@ def test_after_a_miss_nothing_is_served_and_it_is_counted_once_a_lane(sdd: SddDi
         url = live.server.base_url("anthropic")
         for text in ("one", "two"):
             ask(url, "/v1/messages", request(text))
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("anthropic")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("anthropic")
         assert ask(url, "/v1/messages", request("one"))[0] == 200
         for _ in range(3):
             status, (body,) = ask(url, "/v1/messages", request("three"))
@@ -341,8 +344,8 @@ def test_after_a_miss_nothing_is_served_and_it_is_counted_once_a_lane(sdd: SddDi
             assert said["type"] == "invalid_request_error"
             assert "replay miss" in said["message"]
         assert ask(url, "/v1/messages", request("two"))[0] == 400
-    assert replay.code == 3  # type: ignore[attr-defined]
-    assert len(rows(replay.run.dir.misses)) == 2
+    assert again.code == 3  # type: ignore[attr-defined]
+    assert len(rows(again.run.dir.misses)) == 2
 
 
 @pytest.mark.parametrize(
@@ -364,11 +367,11 @@ def test_drift_of_any_parameter_is_a_miss(sdd: SddDir, change: dict[str, Any]) -
     with serving(own_answer) as upstream, session(sdd, upstream.base_url) as live:
         url = live.server.base_url("openai")
         ask(url, "/v1/chat/completions", request("x", temperature=0, max_tokens=1))
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         body = request("x", temperature=0, max_tokens=1) | change
         assert ask(url, "/v1/chat/completions", body)[0] == 400
-        miss = replay.run.store.first_miss
+        miss = again.run.store.first_miss
         assert miss is not None
         assert f"body.{next(iter(change))}" in str(miss)
 
@@ -378,8 +381,8 @@ def test_headers_that_determine_answers_are_in_the_key_and_others_are_not(sdd: S
     with serving(own_answer) as upstream, session(sdd, upstream.base_url) as live:
         for _ in range(2):
             ask(live.server.base_url("anthropic"), "/v1/messages", request("x"), asked)
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("anthropic")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("anthropic")
         same = asked | {"anthropic-beta": "a,b", "x-stainless-retry-count": "3", "user-agent": "z"}
         assert ask(url, "/v1/messages", request("x"), same)[0] == 200
         other = asked | {"anthropic-beta": "a,b,c"}
@@ -440,15 +443,15 @@ def test_a_canary_in_every_place_is_in_no_file(sdd: SddDir) -> None:
         _, seen, body_seen = upstream.seen[0]
         assert seen["authorization"] == f"Bearer {canary}"
         assert canary.encode() in body_seen
-    with session(sdd, replay="latest") as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
         other = {
             name: value.replace(canary, "another-0123456789") for name, value in headers.items()
         }
         text = "my key is sk-proj-" + "other0" * 8 + " another-0123456789 0"
         body = request(text, stream=False)
         said = ask(url, "/v1/chat/completions?key=another-0123456789&n=0", body, other)
-        assert said[0] == 200, replay.run.store.first_miss
+        assert said[0] == 200, again.run.store.first_miss
         ask(url, f"/v1/chat/completions?key={canary}", request(f"{canary} missed"), headers)
     for path in sdd.path.rglob("*"):
         if path.is_file():
@@ -516,12 +519,12 @@ def test_encrypted_exchanges_hold_no_text_and_replay(
     assert b"history" not in files
     assert b"answered" not in files
     assert verify(sdd, run).verdict == "verified"
-    with session(sdd, replay=run.run_id) as replay:
-        url = replay.server.base_url("openai")
+    with session(sdd, replay=run.run_id) as again:
+        url = again.server.base_url("openai")
         for n in range(3):
             body = request(f"turn {n} " + "history " * 300)
             assert ask(url, "/v1/chat/completions", body)[0] == 200
-    assert replay.code == 0  # type: ignore[attr-defined]
+    assert again.code == 0  # type: ignore[attr-defined]
 
 
 def _long_answer(path: str, body: Any, number: int) -> Reply:
@@ -659,3 +662,72 @@ def test_a_gateway_killed_in_the_middle_keeps_what_was_finished(sdd: SddDir) -> 
     assert done.returncode == 3
     assert done.stdout == "0\n1\n"
     assert "came to no end: its recording stops after 2 exchanges" in done.stderr
+
+
+# --- blocks of a program, saved recordings, extended ones
+
+
+def test_a_block_of_a_program_is_recorded_saved_and_replayed_from_a_folder(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with serving(own_answer) as upstream:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.base_url}/v1")
+        with record() as opened:
+            url = opened.base_url("openai")
+            assert url in os.environ["OPENAI_BASE_URL"]
+            first = ask(url, "/v1/chat/completions", request("x"))
+            with pytest.raises(UsageError, match="open already"), record():
+                pass
+        assert os.environ["OPENAI_BASE_URL"] == f"{upstream.base_url}/v1"
+    target = tmp_path / "saved"
+    assert bernstein("save", opened.run_id, str(target)).returncode == 0
+    elsewhere = tmp_path / "elsewhere" / ".sdd"
+    with replay(target, sdd_dir=elsewhere) as served:
+        assert ask(served.base_url("openai"), "/v1/chat/completions", request("x")) == first
+    with pytest.raises(ReplayMissError, match="asked 'y'"), replay(target, sdd_dir=elsewhere) as s:
+        ask(s.base_url("openai"), "/v1/chat/completions", request("y"))
+    with pytest.raises(DivergedError, match="diverged"), replay(target, sdd_dir=elsewhere):
+        pass
+    code = f"import urllib.request as u, os, json\n{POST}\nprint(post('x'))"
+    done = bernstein("replay", str(target), "--", sys.executable, "-c", code)
+    assert done.returncode == 2
+    assert "--trust" in done.stderr
+    done = bernstein("replay", str(target), "--trust", "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    changed = target / "exchanges.jsonl"
+    changed.write_text(changed.read_text().replace("answered", "ANSWERED"))
+    done = bernstein("replay", str(target), "--trust", "--", sys.executable, "-c", code)
+    assert done.returncode == 1
+    assert "does not hold" in done.stderr
+
+
+POST = """\
+def post(text):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    asked = u.Request(url, body, {"Content-Type": "application/json"})
+    return json.loads(u.urlopen(asked).read())["choices"][0]["message"]["content"]
+"""
+
+
+def test_an_extended_recording_serves_what_it_has_and_asks_only_the_rest(sdd: SddDir) -> None:
+    def program(*words: str) -> list[str]:
+        calls = "\n".join(f"print(post({word!r}))" for word in words)
+        return [sys.executable, "-c", f"import urllib.request as u, os, json\n{POST}\n{calls}"]
+
+    with serving(own_answer) as upstream:
+        env = point_at(upstream)
+        first = bernstein("record", "--", *program("a", "b"), env=env)
+        assert len(upstream.seen) == 2
+        more = program("a", "b", "c")
+        second = bernstein("record", "--extend", "latest", "--", *more, env=env)
+        assert len(upstream.seen) == 3
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.startswith(first.stdout)
+    assert "hits=2 misses=1 strict_violations=0" in second.stderr
+    run = source_of(sdd)
+    assert len(rows(run.exchanges)) == 3
+    assert verify(sdd, run).verdict == "verified"
+    third = bernstein("replay", run.run_id, "--", *more)
+    assert (third.returncode, third.stdout) == (0, second.stdout)
+    assert "replay identical" in third.stderr

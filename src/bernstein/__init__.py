@@ -11,6 +11,7 @@ from bernstein.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
+    from bernstein.capture.gateway.inprocess import record, replay
     from bernstein.capture.llm import acall_llm, astream_llm, call_llm, stream_llm
     from bernstein.capture.scope import scope
     from bernstein.chain.compare import compare_journals
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         BernsteinError,
         BudgetError,
         CanonicalError,
+        DivergedError,
         JournalError,
         KeyUnavailableError,
         ModelUnavailableError,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
+    "bernstein.capture.gateway.inprocess": ("record", "replay"),
     "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "stream_llm"),
     "bernstein.capture.scope": ("scope",),
     "bernstein.chain.compare": ("compare_journals",),
@@ -65,6 +68,7 @@ _HOMES = {
         "BernsteinError",
         "BudgetError",
         "CanonicalError",
+        "DivergedError",
         "JournalError",
         "KeyUnavailableError",
         "ModelUnavailableError",
@@ -94,6 +98,7 @@ __all__ = [
     "Chunk",
     "DeterministicStore",
     "DigestRef",
+    "DivergedError",
     "EventJournal",
     "JournalError",
     "KeyUnavailableError",
@@ -130,6 +135,8 @@ __all__ = [
     "load_replay_events",
     "project",
     "rebuild_state",
+    "record",
+    "replay",
     "replay_key",
     "scope",
     "seal_journal_into_spine",

@@ -13,6 +13,7 @@
     ├── ProviderError            the provider failed; recorded, and raised again on replay
     ├── BudgetError              the run has spent what its plan allows
     ├── ReplayMissError          the replay left its recording: the run must stop
+    ├── DivergedError            a replay that is not what its recording was
     ├── RecordingError           a recording that does not match its journal: not served
     ├── SealError                a run that cannot be sealed
     ├── BundleError              a bundle that cannot be made or taken
@@ -157,6 +158,10 @@ class ReplayMissError(BernsteinError, RuntimeError):
         self.requested = requested
         self.nearest = nearest
         self.reason = reason
+
+
+class DivergedError(BernsteinError):
+    """A replay whose journal is not that of its recording."""
 
 
 class RecordingError(BernsteinError):

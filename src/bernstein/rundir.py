@@ -158,6 +158,10 @@ class SddDir:
         run.path.mkdir(mode=0o700)
         return run
 
+    def project_of(self, run: RunDir) -> SddDir:
+        """The folder that holds a run's bodies and spine: a saved recording has its own."""
+        return self if run.path.parent == self.runs else SddDir(run.path)
+
     def list_runs(self) -> list[RunDir]:
         """Every run, oldest first; symlinks and foreign names are passed over."""
         try:
@@ -203,8 +207,10 @@ class SddDir:
 
     def find_recording(self, text: str) -> RunDir:
         """The run to play from: as ``find_run``, but a replay without a recording of its own
-        stands for its source.
+        stands for its source. A folder that holds a journal is a saved recording.
         """
+        if (Path(text) / "journal.jsonl").is_file():
+            return RunDir(Path(text).absolute())
         run = self.find_run(text)
         seen = {run.run_id}
         while (info := run.read_info()).get("source_run") and not info.get("records"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from bernstein.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # A provider is configured by its key; the order is that of preference where there are several.
 PROVIDER_KEYS = {
@@ -102,6 +103,21 @@ def provider_secrets() -> list[str]:
     """The keys of providers that the environment holds."""
     names = {name for names in PROVIDER_KEYS.values() for name in names}
     return [value for name, value in os.environ.items() if name in names and value]
+
+
+@contextmanager
+def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process until the block ends."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def child_environment(*hidden: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ class OpenRun:
         self._keys = KeyStore(settings.keys_dir, sdd.keys)
         rerun = _rerun_command(settings)
         self.seal_problem: str | None = None
-        self.source = _find_source(sdd, settings, self._keys, rerun)
+        self.source, self.is_source_verified = _find_source(sdd, settings, self._keys, rerun)
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
@@ -127,6 +127,7 @@ class OpenRun:
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
             key=own_key,
+            recorded_blobs=sdd.project_of(self.source).blobs if self.source else None,
             recorded_key=recorded_key,
             strict=self.is_strict,
             rerun=rerun,
@@ -379,10 +380,12 @@ class OpenRun:
         return compare_journals(self.source.journal, self.dir.journal)
 
 
-def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) -> RunDir | None:
-    """The run to play from, its evidence checked."""
+def _find_source(
+    sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str
+) -> tuple[RunDir | None, bool]:
+    """The run to play from, its evidence checked; and whether a key that is trusted sealed it."""
     if settings.replay_run_id is None:
-        return None
+        return None, False
     source = sdd.find_recording(settings.replay_run_id)
     if not source.journal.exists():
         raise RecordingError(
@@ -392,7 +395,8 @@ def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) ->
     recorded = [path for path in (source.llm_calls, source.exchanges) if path.exists()]
     if not recorded:
         raise _no_recording(source, rerun)
-    verdict = verify_run(source, sdd, keys)
+    project = sdd.project_of(source)
+    verdict = verify_run(source, project, keys)
     is_empty = all(path.stat().st_size == 0 for path in recorded)
     if is_empty and verdict.rows and read_chained_calls(source.journal).answers:
         raise _no_recording(source, rerun)
@@ -403,11 +407,11 @@ def _find_source(sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str) ->
             f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
-    if unreadable := unreadable_bodies(source, sdd, keys):
+    if unreadable := unreadable_bodies(source, project, keys):
         raise RecordingError(
             f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"
         )
-    return source
+    return source, verdict.verdict == "verified"
 
 
 def _no_recording(source: RunDir, rerun: str) -> ReplayMissError:

@@ -15,6 +15,7 @@ COMMANDS = {
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
+    "save": ("save", "Write a recording into a folder to commit."),
     "verify": ("verify", "Check the evidence of many runs, or their decisions."),
     "export": ("bundle", "Write a run with its proof into one file."),
     "import": ("bundle", "Take a run from such a file, once all of it holds."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from bernstein.cli.app import Context
@@ -23,6 +25,9 @@ Examples:
     metavar="NAME=URL",
     help="Where a provider is, instead of what the environment names.",
 )
+@click.option(
+    "--extend", metavar="RUN", help="Serve what this run recorded, and ask only the rest live."
+)
 @click.option("--profile", help="The normalisation profile (default: by the command's name).")
 @click.option("--timeout", type=float, metavar="S", help="End the command after S seconds.")
 @click.pass_obj
@@ -31,6 +36,7 @@ def command(
     argv: tuple[str, ...],
     *,
     upstreams: tuple[str, ...],
+    extend: str | None,
     profile: str | None,
     timeout: float | None,
 ) -> int:
@@ -47,7 +53,8 @@ def command(
 
     chosen = dict(_named_url(text) for text in upstreams)
     options = CommandOptions(argv, chosen, profile, timeout_s=timeout)
-    return run_recorded(context.sdd, context.settings, options)
+    settings = replace(context.settings, replay_run_id=extend, allow_live_miss=extend is not None)
+    return run_recorded(context.sdd, settings, options)
 
 
 def _named_url(text: str) -> tuple[str, str]:

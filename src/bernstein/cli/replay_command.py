@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -45,6 +46,7 @@ Examples:
     help="With CMD: whether answers come as slowly as they were recorded.",
 )
 @click.option("--timeout", type=float, metavar="S", help="With CMD: end it after S seconds.")
+@click.option("--trust", is_flag=True, help="With CMD: serve it though nobody you trust sealed it.")
 @click.option("-v", "--verbose", is_flag=True, help="With CMD: list unused answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
@@ -58,6 +60,7 @@ def command(
     from_step: int | None,
     pace: str,
     timeout: float | None,
+    trust: bool,
     verbose: bool,
     as_json: bool,
 ) -> int:
@@ -74,7 +77,13 @@ def command(
     name, *argv = arguments
     if argv and name != "diff":
         return _replay_command(
-            context, name, argv, is_paced=pace == "recorded", timeout_s=timeout, verbose=verbose
+            context,
+            name,
+            argv,
+            is_paced=pace == "recorded",
+            timeout_s=timeout,
+            trusts=trust,
+            is_verbose=verbose,
         )
     if arguments[0] == "diff":
         if len(arguments) != 3:
@@ -101,23 +110,14 @@ def command(
     return EXIT_CODES[verdict.verdict]
 
 
-def _replay_command(
-    context: Context,
-    name: str,
-    argv: list[str],
-    *,
-    is_paced: bool,
-    timeout_s: float | None,
-    verbose: bool,
-) -> int:
+def _replay_command(context: Context, name: str, argv: list[str], **options: Any) -> int:
     from bernstein.capture.gateway.command import (  # noqa: PLC0415 - a server is heavy
         CommandOptions,
         run_recorded,
     )
 
     settings = replace(context.settings, replay_run_id=name)
-    options = CommandOptions(argv, is_paced=is_paced, timeout_s=timeout_s, is_verbose=verbose)
-    return run_recorded(context.sdd, settings, options)
+    return run_recorded(context.sdd, settings, CommandOptions(argv, **options))
 
 
 def _salvage(run: RunDir, *, as_json: bool) -> int:

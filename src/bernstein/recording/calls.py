@@ -39,6 +39,7 @@ class DeterministicStore:
         misses_to: Path | None = None,
         blobs: Path,
         key: bytes | None = None,
+        recorded_blobs: Path | None = None,
         recorded_key: bytes | None = None,
         strict: bool = True,
         was_cut: bool = False,
@@ -52,6 +53,7 @@ class DeterministicStore:
             misses_to: The ``misses.jsonl`` to append to, or None.
             blobs: The folder of bodies that do not stand in their rows.
             key: What to encrypt the bodies with that are recorded; None records them in the clear.
+            recorded_blobs: Those of ``replay_from``, where they lie elsewhere.
             recorded_key: What the bodies of ``replay_from`` were encrypted with, or None.
             strict: Whether a miss raises (the default) or warns and returns None.
             rerun: The command that records again; a miss advises it.
@@ -62,7 +64,7 @@ class DeterministicStore:
         self.is_strict = strict
         self._was_cut = was_cut
         self._rerun = rerun
-        self.blobs = BlobStore(blobs, recorded_key)
+        self.blobs = BlobStore(recorded_blobs or blobs, recorded_key)
         self.recording = load_recording(replay_from) if replay_from else Recording([])
         self.is_replay = replay_from is not None
         self._source = replay_from.parent.name if replay_from else ""

@@ -33,12 +33,12 @@ class Gateway:
     """Serves one run: live, or from its recording."""
 
     def __init__(self, wire: WireRun, upstreams: Mapping[str, str], player: Player | None) -> None:
-        """Serve these providers, by name and base URL; with a ``player`` nothing goes live."""
+        """Serve these providers, by name and base URL; in a strict replay nothing goes live."""
         self.token = secrets.token_urlsafe(18)
         self._wire = wire
         self._upstreams = dict(upstreams)
         self._player = player
-        self._upstream = Upstream(wire) if player is None else None
+        self._upstream = None if wire.run.is_strict else Upstream(wire)
 
     def base_path(self, provider: str) -> str:
         """The path below which a provider's requests are taken."""
@@ -83,13 +83,13 @@ class Gateway:
             lane, row = player.take(request, match)
         exchange, response = wire.begin(request, match, lane)
         try:
-            if player is None:
-                assert self._upstream is not None
-                await self._upstream.ask(exchange, response, client)
-            elif row is None:
+            if player is not None and row is not None:
+                await player.serve(exchange, row, response, client)
+            elif player is not None and not await player.lets_live(exchange):
                 await player.refuse(exchange, response, client)
             else:
-                await player.serve(exchange, row, response, client)
+                assert self._upstream is not None
+                await self._upstream.ask(exchange, response, client)
         except asyncio.CancelledError:
             response.end = "left"
             raise

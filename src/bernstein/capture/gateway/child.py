@@ -77,21 +77,29 @@ def environment(
     if real_home:
         # Packages that the user has installed for themself are part of the program.
         env.setdefault("PYTHONUSERBASE", f"{real_home}/.local")
-    for name in upstreams:
-        provider = PROVIDERS.get(name)
-        if provider is None:
-            continue
-        for variable in provider.variables:
-            env[variable] = server.base_url(name) + provider.prefix
+    env |= pointers(server, upstreams)
     if is_replay:
-        for variables in PROVIDER_KEYS.values():
-            for variable in variables:
-                env[variable] = _NO_KEY
+        env |= no_keys()
         # Nothing listens there: port 9 of loopback, the discard service, is nobody's.
         env |= dict.fromkeys(_PROXIES, "http://127.0.0.1:9")
         env |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     _write_configuration(server, made)
     return env
+
+
+def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:
+    """The variables that point SDKs and clients at the gateway."""
+    return {
+        variable: server.base_url(name) + PROVIDERS[name].prefix
+        for name in upstreams
+        if name in PROVIDERS
+        for variable in PROVIDERS[name].variables
+    }
+
+
+def no_keys() -> dict[str, str]:
+    """A key for each SDK that asks for one, which is none."""
+    return dict.fromkeys((name for names in PROVIDER_KEYS.values() for name in names), _NO_KEY)
 
 
 def _write_configuration(server: GatewayServer, made: Surroundings) -> None:

@@ -26,6 +26,7 @@ class CommandOptions:
         profile: The name of a profile; None chooses by the command's name.
         is_paced: Whether a replay is as slow as the recording was.
         timeout_s: When the command is ended; None never.
+        trusts: Whether a recording is served that nobody whom this user trusts has sealed.
         is_verbose: Whether the answers that nobody asked for are listed.
     """
 
@@ -34,6 +35,7 @@ class CommandOptions:
     profile: str | None = None
     is_paced: bool = False
     timeout_s: float | None = None
+    trusts: bool = False
     is_verbose: bool = False
 
 
@@ -52,6 +54,7 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
         profile=options.profile or profile_for(options.argv[0]),
         upstreams=options.upstreams,
         is_paced=options.is_paced,
+        trusts=options.trusts,
         rerun=f"bernstein record -- {shlex.join(options.argv)}",
     )
     code = 1

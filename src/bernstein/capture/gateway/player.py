@@ -1,6 +1,7 @@
 """Answers requests from a recording, and explains those that it has no answer for.
 
 Rule 1: nothing here opens a connection. Rule 2: after a strict miss nothing is served any more.
+A miss is reported once a lane, however often the client asks again.
 """
 
 from __future__ import annotations
@@ -115,16 +116,22 @@ class Player:
                 return
         response.end = row.end
 
-    async def refuse(self, exchange: Exchange, response: Response, client: Client) -> None:
-        """Answer a miss with 400 in the provider's shape; it is reported once a lane."""
+    async def lets_live(self, exchange: Exchange) -> bool:
+        """Count a miss, once a lane, and say whether it may be asked live."""
         lane = exchange.lane
-        if lane not in self._missed:
+        if not self._wire.run.is_strict:
+            await asyncio.to_thread(self._report, exchange)
+        elif lane not in self._missed:
             self._missed[lane] = "replay miss: asked for again after a miss"
-            text = await asyncio.to_thread(self._report, exchange)
-            self._missed[lane] = text
+            self._missed[lane] = await asyncio.to_thread(self._report, exchange)
+        return not self._wire.run.is_strict
+
+    async def refuse(self, exchange: Exchange, response: Response, client: Client) -> None:
+        """Answer a strict miss with 400 in the provider's shape."""
         response.status = 400
         response.headers = [("content-type", "application/json"), ("x-should-retry", "false")]
-        data = json.dumps(error_body(exchange.request.provider, self._missed[lane])).encode()
+        said = self._missed[exchange.lane]
+        data = json.dumps(error_body(exchange.request.provider, said)).encode()
         self._wire.add(exchange, response, data)
         await client.start(400, response.headers)
         with suppress(ClientLeftError):

@@ -12,7 +12,7 @@ from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.server import GatewayServer
 from bernstein.capture.gateway.wire_run import WireRun
 from bernstein.capture.run import OpenRun
-from bernstein.errors import RecordingError, ReplayMissError
+from bernstein.errors import RecordingError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.settings import named_url, provider_secrets
 from bernstein.wire.chained import Terms, terms_of
@@ -41,6 +41,7 @@ class GatewaySession:
         profile: str = "generic",
         upstreams: Mapping[str, str] | None = None,
         is_paced: bool = False,
+        trusts: bool = True,
         rerun: str = "",
     ) -> None:
         """Open a run: a recording, or a replay where the settings name a run.
@@ -52,6 +53,8 @@ class GatewaySession:
             profile: The name of the profile of a recording; a replay takes the recording's.
             upstreams: Base URLs of providers by name that overrule what the environment names.
             is_paced: Whether a replay is as slow as the recording was.
+            trusts: Whether a recording is served that nobody whom this user trusts has sealed:
+                its answers can make an agent run tools.
             rerun: The command that records again; a miss advises it.
         Raises:
             BernsteinError: It cannot be begun.
@@ -62,7 +65,7 @@ class GatewaySession:
         )
         self.private = self.run.dir.path / "private"
         try:
-            recorded = self._recorded_terms()
+            recorded = self._recorded_terms(trusts=trusts)
         except BaseException:
             self.run.discard()
             raise
@@ -87,7 +90,7 @@ class GatewaySession:
         self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player))
         self._stack = ExitStack()
 
-    def _recorded_terms(self) -> Terms | None:
+    def _recorded_terms(self, *, trusts: bool) -> Terms | None:
         source = self.run.source
         if source is None:
             return None
@@ -96,12 +99,17 @@ class GatewaySession:
                 f"run {source.run_id} was not recorded at the wire: it is replayed by what "
                 f"recorded it\n  see: bernstein replay {source.run_id}"
             )
+        if not (trusts or self.run.is_source_verified):
+            raise UsageError(
+                f"nobody whom you trust has sealed {source.run_id}: its answers can make an agent "
+                "run commands\n  look at it (bernstein show), then replay it with --trust"
+            )
         return terms_of(source.read_info())
 
     @property
     def is_replay(self) -> bool:
-        """Whether answers come from a recording."""
-        return self.player is not None
+        """Whether every answer comes from a recording."""
+        return self.run.is_strict
 
     def __enter__(self) -> Self:
         self.run.append(event.RUN_STARTED, {"agentId": f"client/{self.profile.name}"})
@@ -154,7 +162,8 @@ class GatewaySession:
         said(f"{coverage.line()}\n{comparison.line()}\n")
         if coverage.strict_violations:
             return ReplayMissError.exit_code
-        return code or int(comparison.relation == "diverged" or run.seal_problem is not None)
+        has_diverged = run.is_strict and comparison.relation == "diverged"
+        return code or int(has_diverged or run.seal_problem is not None)
 
 
 def _upstreams(chosen: Mapping[str, str]) -> dict[str, str]:

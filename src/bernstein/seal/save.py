@@ -1,0 +1,61 @@
+"""A recording as a folder of its own, to keep beside tests: reviewable text, without keys."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from bernstein.errors import ForgottenBodyError, RecordingError, UsageError
+from bernstein.files import make_private, write_file
+from bernstein.recording.blobs import BlobStore
+from bernstein.seal.evidence import stored_refs, verify_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bernstein.rundir import RunDir, SddDir
+    from bernstein.seal.signing import KeyStore
+
+
+def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> None:
+    """Write what a replay of ``run`` needs into ``target``, whose earlier recording it replaces.
+
+    Raises:
+        UsageError: The folder holds something else.
+        RecordingError: The run's evidence does not hold, or its bodies are encrypted.
+        OSError: The disk refuses.
+    """
+    if target.exists() and any(target.iterdir()) and not (target / "journal.jsonl").exists():
+        raise UsageError(f"{target} holds something else than a recording\n  name another folder")
+    verdict = verify_run(run, sdd, keys)
+    if verdict.verdict == "mismatch":
+        raise RecordingError(
+            f"run {run.run_id} does not hold ({verdict.reason}): it is not saved\n"
+            f"  see: bernstein replay {run.run_id} --verify"
+        )
+    if run.body_key.exists():
+        raise RecordingError(
+            f"the bodies of run {run.run_id} are encrypted: a saved recording is text\n"
+            "  record it with BERNSTEIN_ENCRYPT unset"
+        )
+    made = target.with_name(f".{target.name}.new")
+    shutil.rmtree(made, ignore_errors=True)
+    make_private(made)
+    for path in (
+        run.run_json,
+        run.journal,
+        run.llm_calls,
+        run.exchanges,
+        run.fixtures,
+        run.wal,
+    ):
+        if path.exists() and path.stat().st_size:
+            write_file(made / path.name, path.read_bytes())
+    blobs, kept = BlobStore(sdd.blobs), BlobStore(made / "blobs" / "sha256")
+    for ref in stored_refs(run):
+        with suppress(ForgottenBodyError):
+            kept.put(blobs.get(ref))
+    if target.exists():
+        shutil.rmtree(target)
+    made.rename(target)
