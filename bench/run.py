@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -294,10 +293,18 @@ def appending(folder: Path) -> Figure:
     return Figure("append, buffered", 3, "lock, tail, write", *best(floor, code, 5000))
 
 
-def durable(folder: Path) -> Figure:
-    """One fsync an event against sixteen threads that share them; the ratio is the gain."""
+def durable(folder: Path, more_s: float = 0.0) -> Figure:
+    """One fsync an event against sixteen threads that share them; the ratio is the gain.
+
+    Each fsync takes ``more_s`` longer, as on a slower disk.
+    """
     shared = EventJournal("durable", folder, durable=True)
     single = EventJournal("single", folder, durable=True)
+    real = os.fsync
+
+    def slower(fd: int) -> None:
+        real(fd)
+        time.sleep(more_s)
 
     def alone() -> None:
         for _ in range(16 * 50 // 4):
@@ -313,23 +320,14 @@ def durable(folder: Path) -> Figure:
         for thread in threads:
             thread.join()
 
-    shared_s, alone_s = best(together, alone, 16 * 50, rounds=3)
-    return Figure("durable, one thread", ">=10", "durable, 16 threads", shared_s, alone_s * 4)
-
-
-def durable_on_a_slower_disk(fsync_ms: int) -> list[Figure]:
-    """``durable``, each fsync made to take that much longer by strace, where it is there."""
-    if shutil.which("strace") is None:
-        return []
-    command = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=fsync", "-o", "/dev/null"]
-    command += ["-e", f"inject=fsync:delay_exit={fsync_ms * 1000}"]
-    child = [sys.executable, "-m", "bench.run", "--only", "durable", "--json"]
-    done = subprocess.run([*command, *child], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return []
-    (found,) = json.loads(done.stdout)
-    found.pop("ratio")
-    return [Figure(**{**found, "name": f"durable, fsync +{fsync_ms} ms"})]
+    if more_s:
+        os.fsync = slower
+    try:
+        shared_s, alone_s = best(together, alone, 16 * 50, rounds=3)
+    finally:
+        os.fsync = real
+    name = f"durable, fsync +{more_s * 1000:.0f} ms" if more_s else "durable, one thread"
+    return Figure(name, ">=10", "durable, 16 threads", shared_s, alone_s * 4)
 
 
 def drop(_: object) -> None:
@@ -353,8 +351,8 @@ def main() -> None:
         "runs": many_runs,
         "append": appending,
         "durable": durable,
-        "durable-2": lambda _: durable_on_a_slower_disk(2),
-        "durable-5": lambda _: durable_on_a_slower_disk(5),
+        "durable-2": lambda folder: durable(folder, 0.002),
+        "durable-5": lambda folder: durable(folder, 0.005),
     }
     figures: list[Figure] = []
     for name in [options.only] if options.only else groups:

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from bernstein.rundir import RunDir
 
 _BATCH = 64
+_LARGE_BYTES = 16 * 2**20
 
 _EXAMPLE = """\b
 Examples:
@@ -107,18 +107,19 @@ def _gone_runs(context: Context) -> list[tuple[RunDir, Verdict]]:
 
 
 def _verify_all(context: Context, runs: list[RunDir]) -> Iterator[tuple[RunDir, Verdict]]:
-    """Each run's verdict, over all cores where there are many."""
-    sdd, keys_dir = context.sdd.path, context.settings.keys_dir
-    names = [run.run_id for run in runs]
-    batches = [names[at : at + _BATCH] for at in range(0, len(names), _BATCH)]
-    done = 0
-    if len(batches) < 2:
-        found = (_verify_batch(sdd, keys_dir, batch) for batch in batches)
-        yield from zip(runs, (verdict for batch in found for verdict in batch), strict=True)
+    """Each run's verdict, over all cores where there is much to check."""
+    cores = os.cpu_count() or 1
+    checker = _Checker(context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    if len(runs) <= _BATCH and sum(map(_size, runs)) < _LARGE_BYTES:
+        yield from ((run, checker.verify(run)) for run in runs)
         return
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        count = len(batches)
-        for verdicts in pool.map(_verify_batch, [sdd] * count, [keys_dir] * count, batches):
+    size = max(1, min(_BATCH, len(runs) // (4 * cores)))
+    names = [run.run_id for run in runs]
+    batches = [names[at : at + size] for at in range(0, len(names), size)]
+    done = 0
+    # The spine is read once, not in each process.
+    with ProcessPoolExecutor(cores, initializer=_use, initargs=(checker,)) as pool:
+        for verdicts in pool.map(_verify_batch, batches):
             for verdict in verdicts:
                 yield runs[done], verdict
                 done += 1
@@ -128,11 +129,36 @@ def _verify_all(context: Context, runs: list[RunDir]) -> Iterator[tuple[RunDir, 
         sys.stderr.write("\r")
 
 
-def _verify_batch(sdd_path: Path, keys_dir: Path, names: list[str]) -> list[Verdict]:
-    sdd = SddDir(sdd_path)
-    keys = KeyStore(keys_dir, sdd.keys)
-    spine = read_spine(sdd.spine, keys)
-    return [_verify_one(sdd.run(name), sdd, keys, spine) for name in names]
+def _size(run: RunDir) -> int:
+    try:
+        return run.journal.stat().st_size
+    except OSError:
+        return 0
+
+
+class _Checker:
+    """What every run of a project is checked with."""
+
+    def __init__(self, sdd: SddDir, keys: KeyStore) -> None:
+        self.sdd = sdd
+        self._keys = keys
+        self._spine = read_spine(sdd.spine, keys)
+
+    def verify(self, run: RunDir) -> Verdict:
+        """The verdict on one run; a file that cannot be read is part of it, and ends no check."""
+        return _verify_one(run, self.sdd, self._keys, self._spine)
+
+
+_checker: _Checker  # of a worker process
+
+
+def _use(checker: _Checker) -> None:
+    global _checker  # noqa: PLW0603 - once in each worker
+    _checker = checker
+
+
+def _verify_batch(names: list[str]) -> list[Verdict]:
+    return [_checker.verify(_checker.sdd.run(name)) for name in names]
 
 
 def _verify_one(run: RunDir, sdd: SddDir, keys: KeyStore, spine: SpineReading) -> Verdict:

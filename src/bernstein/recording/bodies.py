@@ -7,7 +7,6 @@ of row ``seq`` around ``text``. Writer and reader remember the same few texts of
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import (
@@ -34,15 +33,15 @@ class _Remembered:
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
-        self._texts: dict[str, deque[tuple[int, str]]] = {}
+        self._texts: dict[str, tuple[tuple[int, str], ...]] = {}
 
     def add(self, group: str, seq: int, text: str) -> None:
         if len(text) > _MIN_SHARED_CHARS:
-            kept = self._texts.setdefault(group, deque(maxlen=self._keep))
-            kept.appendleft((seq, text))
+            # Newest first; a few, so that a new tuple is cheaper than a queue of their own.
+            self._texts[group] = ((seq, text), *self.of(group)[: self._keep - 1])
 
-    def of(self, group: str) -> deque[tuple[int, str]]:
-        return self._texts.get(group, deque())
+    def of(self, group: str) -> tuple[tuple[int, str], ...]:
+        return self._texts.get(group, ())
 
 
 class TextWriter:

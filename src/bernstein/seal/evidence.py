@@ -242,7 +242,7 @@ def _check_signature(
     if trust == "unknown":
         note = f"sealed by key {seal.key_id}, which you do not trust"
         return Finding("prefix", signer=seal.key_id, note=note)
-    for signer in sorted({entry.key_id for entry in spine.entries}):
+    for signer in sorted(spine.signers):
         if keys.find_public(signer)[1] == "unknown":
             # Who has no key of ours can write a whole spine anew, but not sign it as one of us.
             note = f"the spine has entries by key {signer}, which you do not trust"

@@ -47,6 +47,7 @@ class KeyStore:
         """Use the private keys of ``keys_dir``, and public keys beside the project's runs."""
         self.folder = keys_dir
         self._project_keys = project_keys
+        self._known: dict[str, tuple[bytes | None, Trust]] = {}
 
     def signing_key(self) -> SigningKey:
         """The key that this user signs with now; made where there is none.
@@ -73,6 +74,14 @@ class KeyStore:
 
     def find_public(self, key_id: str) -> tuple[bytes | None, Trust]:
         """The public half of a key, if it is anywhere, and whether this user trusts it."""
+        if key_id not in self._known:
+            public, trust = self._find_public(key_id)
+            if trust == "unknown":
+                return public, trust  # it may be pinned yet
+            self._known[key_id] = public, trust
+        return self._known[key_id]
+
+    def _find_public(self, key_id: str) -> tuple[bytes | None, Trust]:
         own = self.folder / f"{key_id}.ed25519"
         if len(key_id) == 64 and not key_id.strip("0123456789abcdef"):
             if own.exists() and is_in_keyring(own):

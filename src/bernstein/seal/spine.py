@@ -70,11 +70,21 @@ class SpineReading:
         entries: The entries that hold, in order.
         broken_at: The first that does not, from 0; None where all do.
         reason: Why.
+        signers: The ids of the keys that signed the entries.
     """
 
     entries: list[SpineEntry] = field(default_factory=list)
     broken_at: int | None = None
     reason: str = ""
+    signers: set[str] = field(default_factory=set)
+    _of_run: dict[str, SpineEntry] = field(default_factory=dict)
+
+    def add(self, entry: SpineEntry) -> None:
+        """Take an entry that holds."""
+        self.entries.append(entry)
+        self.signers.add(entry.key_id)
+        if entry.kind in {"run", "received"}:
+            self._of_run[entry.run_id] = entry
 
     def sealed(self, run_id: str) -> str | None:
         """The last ``seal_sha256`` that the spine has for a run, or None."""
@@ -83,10 +93,7 @@ class SpineReading:
 
     def entry_of(self, run_id: str) -> SpineEntry | None:
         """The last entry that says of a run that it was sealed or received, or None."""
-        for entry in reversed(self.entries):
-            if entry.run_id == run_id and entry.kind in {"run", "received"}:
-                return entry
-        return None
+        return self._of_run.get(run_id)
 
 
 def read_spine(path: Path, keys: KeyStore) -> SpineReading:
@@ -98,7 +105,7 @@ def read_spine(path: Path, keys: KeyStore) -> SpineReading:
         if problem or isinstance(entry, str):
             reading.broken_at, reading.reason = index, problem
             return reading
-        reading.entries.append(entry)
+        reading.add(entry)
         head = entry.entry_hash
     return reading
 
