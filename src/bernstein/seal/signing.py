@@ -76,8 +76,8 @@ class KeyStore:
         """The public half of a key, if it is anywhere, and whether this user trusts it."""
         if key_id not in self._known:
             public, trust = self._find_public(key_id)
-            if trust == "unknown":
-                return public, trust  # it may be pinned yet
+            if trust != "own":
+                return public, trust  # a pin may come and go
             self._known[key_id] = public, trust
         return self._known[key_id]
 
