@@ -731,3 +731,53 @@ def test_an_extended_recording_serves_what_it_has_and_asks_only_the_rest(sdd: Sd
     third = bernstein("replay", run.run_id, "--", *more)
     assert (third.returncode, third.stdout) == (0, second.stdout)
     assert "replay identical" in third.stderr
+
+
+def test_a_standing_gateway_serves_clients_that_others_start(sdd: SddDir, tmp_path: Path) -> None:
+    def serve(upstream: str | None, *options: str) -> tuple[int, str, Any]:
+        env_file = tmp_path / "gateway.env"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bernstein", "gateway", "--env-file", str(env_file), *options],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **({"OPENAI_BASE_URL": upstream} if upstream else {})},
+        )
+        assert process.stderr is not None
+        process.stderr.readline()
+        assert env_file.stat().st_mode & 0o777 == 0o600
+        variables = dict(
+            line.removeprefix("export ").split("=", 1) for line in env_file.read_text().splitlines()
+        )
+        url = variables["OPENAI_BASE_URL"].removesuffix("/v1")
+        answer = ask(url, "/v1/chat/completions", request("x"))
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+        process.stderr.close()
+        assert not env_file.exists()
+        return process.wait(timeout=20), said, answer
+
+    with serving(own_answer) as upstream:
+        code, said, recorded = serve(f"{upstream.base_url}/v1")
+    assert code == 0
+    assert said.startswith("recorded run ")
+    code, said, replayed = serve(None, "--replay", "latest")
+    assert (code, replayed) == (0, recorded)
+    assert "replay identical" in said
+
+
+def test_show_and_explain_say_what_was_asked_and_missed(sdd: SddDir, agent: list[str]) -> None:
+    with serving(own_answer) as upstream:
+        bernstein("record", "--", *agent, env=point_at(upstream))
+    run = source_of(sdd)
+    shown = bernstein("show", run.run_id, "--answers").stdout
+    assert "== exchange 0 in " in shown
+    assert '"content":"word"' in shown
+    assert "word answered 1" in shown
+    assert f"bernstein replay {run.run_id} -- " in bernstein("replay", run.run_id).stdout
+    assert bernstein("replay", run.run_id, "--explain").returncode == 2
+    bernstein("replay", run.run_id, "--", *agent, "another")
+    explained = bernstein("replay", run.run_id, "--explain").stdout
+    assert "body.messages[0].content: recorded 'word', asked 'another'" in explained
+    assert "1 misses in replay" in explained
+    (miss,) = json.loads(bernstein("replay", run.run_id, "--explain", "--json").stdout)
+    assert miss["reason"] == "never_recorded"

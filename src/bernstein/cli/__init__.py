@@ -11,6 +11,7 @@ import sys
 COMMANDS = {
     "run": ("run", "Run a plan and record it, or replay a recorded run of it."),
     "record": ("record", "Run any agent and record what it asks of its provider."),
+    "gateway": ("gateway", "Serve one run to clients that somebody else starts."),
     "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),

@@ -51,13 +51,18 @@ def command(
         run_recorded,
     )
 
-    chosen = dict(_named_url(text) for text in upstreams)
+    chosen = dict(named_url_option(text) for text in upstreams)
     options = CommandOptions(argv, chosen, profile, timeout_s=timeout)
     settings = replace(context.settings, replay_run_id=extend, allow_live_miss=extend is not None)
     return run_recorded(context.sdd, settings, options)
 
 
-def _named_url(text: str) -> tuple[str, str]:
+def named_url_option(text: str) -> tuple[str, str]:
+    """A provider's name and base URL.
+
+    Raises:
+        UsageError: It is not NAME=URL.
+    """
     name, sign, url = text.partition("=")
     if not sign or not url.startswith(("http://", "https://")):
         raise UsageError(

@@ -17,7 +17,9 @@ from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError, UsageError
 from bernstein.files import write_file
 from bernstein.fold.rebuild import rebuild_state
+from bernstein.recording.misses import read_misses
 from bernstein.rundir import RunDir
+from bernstein.seal.body_key import bodies_of
 from bernstein.seal.evidence import Verdict, verify_deep, verify_run
 from bernstein.seal.signing import KeyStore
 
@@ -38,6 +40,7 @@ Examples:
 @click.option("--verify", is_flag=True, help="Check the run's evidence.")
 @click.option("--deep", is_flag=True, help="With --verify: also inside payloads and blobs.")
 @click.option("--salvage", is_flag=True, help="List every bad line of the journal and go on.")
+@click.option("--explain", is_flag=True, help="List the misses of the last replay of the run.")
 @click.option("--from-step", type=int, metavar="N", help="Rebuild the state after N events.")
 @click.option(
     "--pace",
@@ -57,6 +60,7 @@ def command(
     verify: bool,
     deep: bool,
     salvage: bool,
+    explain: bool,
     from_step: int | None,
     pace: str,
     timeout: float | None,
@@ -95,6 +99,8 @@ def command(
     if from_step is not None:
         click.echo(rebuild_state(run.journal, from_step, run.run_id), nl=False)
         return 0
+    if explain:
+        return _explain(context, run, as_json=as_json)
     if salvage:
         return _salvage(run, as_json=as_json)
     if not (verify or deep):
@@ -108,6 +114,29 @@ def command(
     else:
         click.echo(verdict_line(run, verdict))
     return EXIT_CODES[verdict.verdict]
+
+
+def _explain(context: Context, run: RunDir, *, as_json: bool) -> int:
+    """The misses of ``run``, where it is a replay, else of its newest replay."""
+    of_it = [r for r in context.sdd.list_runs() if r.read_info().get("source_run") == run.run_id]
+    replayed = run if run.read_info().get("source_run") else next(reversed(of_it), None)
+    if replayed is None:
+        raise UsageError(f"run {run.run_id} has not been replayed here")
+    keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
+    misses = read_misses(replayed, bodies_of(replayed, context.sdd, keys))
+    if as_json:
+        print_json(misses)
+        return 0
+    for miss in misses:
+        nearest = miss["nearest"] or {}
+        click.echo(f"{miss['reason']} in lane {miss['lane'] or '(none)'}, key {miss['key'][:12]}")
+        for differs in nearest.get("differs", []):
+            path, old, new = differs if isinstance(differs, list) else (differs, None, None)
+            click.echo(f"  {path}" + (f": recorded {old}, asked {new}" if old else ""))
+        for line in nearest.get("diff", []):
+            click.echo(f"    {line}")
+    click.echo(f"{len(misses)} misses in replay {replayed.run_id}")
+    return 0
 
 
 def _replay_command(context: Context, name: str, argv: list[str], **options: Any) -> int:
@@ -184,6 +213,8 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
     if info.get("kind") == "program":
         command = shlex.join(["python", *info.get("argv", [])])
     how = f"BERNSTEIN_REPLAY_RUN_ID={source} {command}"
+    if info.get("kind") == "client":
+        how = f"bernstein replay {source} -- {shlex.join(info.get('argv', []))}"
     if as_json:
         print_json(
             {

@@ -13,12 +13,16 @@ from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
 from bernstein.fold.run import read_events, start_fold
 from bernstein.recording.answer import LlmAnswer
+from bernstein.recording.blobs import BlobStore
+from bernstein.recording.exchanges import load_exchanges, read_requests
 from bernstein.recording.explain import shown_prompt
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.signing import KeyStore
+from bernstein.wire.answers import read_answer
+from bernstein.wire.protocol import MODEL_KINDS, kind_of
 
 
 @click.command("show", epilog="Example: bernstein show latest --answers")
@@ -72,13 +76,15 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
     click.echo(f"{chain.rows} rows, head {chain.head}")
-    if run.llm_calls.exists():
+    if run.llm_calls.exists() or run.exchanges.exists():
         click.echo(f"what was asked and said: bernstein show {run.run_id} --answers")
     return 0
 
 
 def _print_answers(context: Context, run: RunDir) -> int:
     blobs = bodies_of(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    if run.exchanges.exists():
+        return _print_exchanges(run, blobs)
     recording = load_recording(run.llm_calls)
     if not recording.rows:
         raise UnknownRunError(f"run {run.run_id} has no recorded calls of its own")
@@ -104,3 +110,21 @@ def _print_step(node: JsonObject, calls: Counter[str], depth: int) -> None:
     click.echo(f"{'  ' * (depth + 1)}{node['status']:<8}{node['stepId']}{label}{asked}")
     for child in node["children"]:
         _print_step(child, calls, depth + 1)
+
+
+def _print_exchanges(run: RunDir, blobs: BlobStore) -> int:
+    for row, request in read_requests(load_exchanges(run.exchanges).rows, blobs):
+        lane = row.lane if row.lane != row.key else row.lane[:12]
+        click.echo(f"== exchange {row.seq} in {lane}: {row.method} {row.path} ({row.status})")
+        click.echo(request or "")
+        click.echo("-- answered" + (f", {row.end}" if row.end != "complete" else ""))
+        body = row.read_response(blobs)
+        kind = kind_of(row.method, row.path)
+        said = read_answer(kind, row.status, body, is_whole=True) if kind in MODEL_KINDS else None
+        if isinstance(said, LlmAnswer):
+            click.echo(said.text)
+            for call in said.tool_calls:
+                click.echo(f"[{call.name} {call.args}]")
+        else:
+            click.echo(body.decode("utf-8", "replace"))
+    return 0
