@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from bernstein.cli.app import Context
-from bernstein.errors import UsageError
+from bernstein.errors import RecordingError, UsageError
 from bernstein.seal.bundle import import_bundle
 from bernstein.seal.export import export_run
 from bernstein.seal.signing import KeyStore
@@ -31,19 +32,58 @@ def export(context: Context, run_id: str, output: Path, *, without_bodies: bool)
     return 0
 
 
-@click.command("import", epilog="Example: bernstein import run.zip --trust-key FINGERPRINT")
-@click.argument("bundle", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+_EXAMPLE = """\b
+Examples:
+  bernstein import run.zip --trust-key FINGERPRINT
+  bernstein import vcr tests/cassettes/*.yaml
+"""
+
+
+@click.command("import", epilog=_EXAMPLE)
+@click.argument("files", metavar="BUNDLE | vcr FILE…", nargs=-1, required=True)
 @click.option(
     "--trust-key",
     metavar="FINGERPRINT",
     help="The key that must have sealed it; it is pinned, so its runs are verified.",
 )
+@click.option("--profile", default="generic", help="With vcr: the profile that replays match by.")
 @click.pass_obj
-def import_(context: Context, bundle: Path, *, trust_key: str | None) -> int:
-    """Take a run from a bundle into this project, once all of it holds."""
+def import_(
+    context: Context, files: tuple[str, ...], *, trust_key: str | None, profile: str
+) -> int:
+    """Take a run from a bundle into this project, or make runs of cassettes.
+
+    A bundle is taken once all of it holds. Of each cassette (VCR.py's YAML or JSON, also with
+    binary or parsed bodies, and when/then documents) a run is made and sealed with your key:
+    that vouches for the import, not for what the cassette says.
+    """
+    if files[0] == "vcr" and len(files) > 1:
+        return _import_cassettes(context, [Path(name) for name in files[1:]], profile)
+    if len(files) != 1 or not Path(files[0]).is_file():
+        raise UsageError("name one bundle, or vcr and cassettes\n  see: bernstein import --help")
     if trust_key is not None and (len(trust_key) != 64 or trust_key.strip("0123456789abcdef")):
         raise UsageError("a fingerprint is 64 lower-case hex digits, as `export` prints it")
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
-    run = import_bundle(bundle, context.sdd, keys, trust_key)
+    run = import_bundle(Path(files[0]), context.sdd, keys, trust_key)
     click.echo(f"run {run.run_id} is here; check it: bernstein replay {run.run_id} --verify")
     return 0
+
+
+def _import_cassettes(context: Context, paths: list[Path], profile: str) -> int:
+    from bernstein.capture.gateway.taped import import_taped  # noqa: PLC0415 - heavy
+    from bernstein.interop.vcr import read_cassette  # noqa: PLC0415
+
+    settings = replace(context.settings, replay_run_id=None)
+    failed = 0
+    for path in paths:
+        try:
+            taped = read_cassette(path.read_bytes())
+            run = import_taped(taped, path.name, context.sdd, settings, profile)
+        except (RecordingError, OSError) as error:
+            failed += 1
+            click.echo(f"{path}: {str(error).splitlines()[0]}", err=True)
+            continue
+        inexact = sum(not item.is_exact for item in taped)
+        note = f"; {inexact} bodies are not as they were sent" if inexact else ""
+        click.echo(f"{path}: run {run.run_id}, {len(taped)} exchanges{note}")
+    return int(failed > 0)

@@ -28,7 +28,10 @@ def read_answer(kind: Kind, status: int, body: bytes, *, is_whole: bool) -> Outc
     try:
         if status >= 400:
             return _failure(status, decode_strict(body))
-        answer = _READERS[kind](list(_values(body)))
+        values = list(_values(body))
+        if not values:
+            return None
+        answer = _READERS[kind](values)
     except CanonicalError:
         return LlmFailure(f"Status{status}", status, _text(body)) if status >= 400 else None
     except (KeyError, TypeError, AttributeError, IndexError, ValueError):
@@ -157,16 +160,26 @@ def _chat(values: list[JsonObject]) -> Outcome:
         if value.get("usage"):
             usage = _chat_usage(value["usage"])
         for choice in value.get("choices", [])[:1]:
-            part = choice.get("delta") or choice.get("message") or {}
-            text += part.get("content") or ""
+            # Some send an empty delta beside the message of a plain answer.
+            names = ("message", "delta") if len(values) == 1 else ("delta", "message")
+            part = choice.get(names[0]) or choice.get(names[1]) or {}
+            said, thought = _content(part.get("content"))
+            text += said
+            reasoning += thought
             refusal += part.get("refusal") or ""
             reasoning += part.get("reasoning_content") or part.get("reasoning") or ""
             stop = choice.get("finish_reason") or stop
+            if function := part.get("function_call"):  # as it was before there were several
+                known = calls.setdefault(-1, ["", ""])
+                known[0] += function.get("name") or ""
+                known[1] += function.get("arguments") or ""
             for place, call in enumerate(part.get("tool_calls") or []):
                 # By index, not by id: only the first piece of a call carries the id.
                 known = calls.setdefault(call.get("index", place), ["", ""])
                 known[0] += call.get("function", {}).get("name") or ""
                 known[1] += call.get("function", {}).get("arguments") or ""
+    if not any("choices" in value for value in values):
+        raise ValueError("no choices")
     return LlmAnswer(
         text=text,
         tool_calls=tuple(ToolCall(*calls[n]) for n in sorted(calls)),
@@ -174,6 +187,17 @@ def _chat(values: list[JsonObject]) -> Outcome:
         stop_reason=stop,
         refusal=refusal or None,
         reasoning=reasoning or None,
+    )
+
+
+def _content(content: JsonValue) -> tuple[str, str]:
+    """Text and reasoning of a message's content: a text, or a list of parts."""
+    if not isinstance(content, list):
+        return content or "", ""
+    thoughts = [part.get("thinking") or [] for part in content]
+    return (
+        "".join(part.get("text") or "" for part in content),
+        "".join(piece.get("text") or "" for thought in thoughts for piece in thought),
     )
 
 
@@ -203,6 +227,8 @@ def _responses(values: list[JsonObject]) -> Outcome:
     if final.get("status") == "failed" or final.get("error"):
         error = final.get("error") or {}
         return LlmFailure(str(error.get("code") or "failed"), None, error.get("message") or "")
+    if not (final or items):
+        raise ValueError("no output")
     # What came item by item is what the client has acted on; the last event may leave it out.
     output = [items[n] for n in sorted(items)] or final.get("output") or []
     text, refusal, reasoning, calls = "", "", "", []
@@ -260,7 +286,7 @@ def _generate(values: list[JsonObject]) -> Outcome:
         text=text,
         tool_calls=tuple(calls),
         usage=usage,
-        stop_reason=stop,
+        stop_reason=None if stop is None else str(stop),
         reasoning=reasoning or None,
     )
 

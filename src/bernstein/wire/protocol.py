@@ -42,8 +42,8 @@ PROVIDERS = {
 }
 
 _BY_END: tuple[tuple[str, Kind], ...] = (
-    ("/messages", "messages"),
-    ("/messages/count_tokens", "count_tokens"),
+    ("/v1/messages", "messages"),
+    ("/v1/messages/count_tokens", "count_tokens"),
     ("/chat/completions", "chat"),
     ("/responses", "responses"),
     ("/embeddings", "embeddings"),
