@@ -42,10 +42,11 @@ from bernstein.seal.signing import KeyStore
 from bernstein.seal.spine import read_spine
 from bernstein.wire.answers import read_answer
 from bernstein.wire.chained import Terms
+from bernstein.wire.changed import changed_body
 from bernstein.wire.folders import Folders
-from bernstein.wire.moved import moved_body
 from bernstein.wire.profile import load_profile
-from bernstein.wire.protocol import MODEL_KINDS
+from bernstein.wire.protocol import MODEL_KINDS, kind_of
+from bernstein.wire.secrets import Redactor
 from tests.upstream import chat, messages
 
 # The rows of one journal whose payloads are anything: what comes behind a chain that holds.
@@ -210,9 +211,9 @@ class Readers:
                 recording, read_chained_calls(self._run.journal), blobs, terms
             ),
             lambda: [
-                moved_body(row, body, [], move)
+                changed_body(kind_of(row.method, row.path), [row.read_response(blobs)], change)
                 for row in rows
-                for body in [row.read_response(blobs)]
+                for change in (move, Redactor(["/a/b/c/d/e/f"]))
             ],
         ):
             _refused_or_read(read)

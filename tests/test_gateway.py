@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ import pytest
 from bernstein import record, replay
 from bernstein.capture.gateway.session import GatewaySession
 from bernstein.errors import DivergedError, ReplayMissError, UsageError
+from bernstein.recording.answer import LlmAnswer
+from bernstein.recording.blobs import BlobStore
+from bernstein.recording.exchanges import load_exchanges
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.bundle import import_bundle
@@ -30,6 +35,9 @@ from bernstein.seal.export import export_run
 from bernstein.seal.forget import forget_bodies
 from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.settings import read_settings
+from bernstein.wire.answers import read_answer
+from bernstein.wire.changed import changed_body
+from bernstein.wire.folders import Folders
 from tests.helpers import bernstein, events, rows, verify
 from tests.test_bundle import check, check_by_node
 from tests.upstream import Reply, Upstream, chat, messages, own_answer, serving
@@ -573,8 +581,11 @@ def test_the_child_s_exit_code_streams_and_surroundings_are_its_own(sdd: SddDir)
     assert said == "HELLO"
     assert hidden == "[]"
     assert "err" in done.stderr
-    assert all(".sdd/runs/" in folder for folder in folders.split())
-    assert not (source_of(sdd).path / "private").exists()
+    home, tmp = folders.split()
+    assert ".sdd/runs/" in home
+    assert len(tmp) < 60, "the path of a Unix socket has hardly a hundred characters"
+    assert not Path(home).exists()
+    assert not Path(tmp).exists()
     assert source_of(sdd).read_info()["status"] == "failed"
     assert verify(sdd, source_of(sdd)).verdict == "verified"
 
@@ -610,7 +621,8 @@ def test_a_signal_to_us_reaches_the_program(sdd: SddDir) -> None:
 def test_what_is_not_a_program_or_not_a_wire_recording_is_said(sdd: SddDir) -> None:
     done = bernstein("record", "--", "/no/such/program")
     assert done.returncode == 2
-    assert "cannot be run" in done.stderr
+    assert "there is no program /no/such/program" in done.stderr
+    assert sdd.list_runs() == []
     assert bernstein("record").returncode == 2
     assert bernstein("record", "--upstream", "x", "--", "true").returncode == 2
     assert bernstein("record", "--profile", "nope", "--", "true").returncode == 2
@@ -675,7 +687,7 @@ def test_a_block_of_a_program_is_recorded_saved_and_replayed_from_a_folder(
         with record() as opened:
             url = opened.base_url("openai")
             assert url in os.environ["OPENAI_BASE_URL"]
-            first = ask(url, "/v1/chat/completions", request("x"))
+            first = ask(url, "/chat/completions", request("x"))
             with pytest.raises(UsageError, match="open already"), record():
                 pass
         assert os.environ["OPENAI_BASE_URL"] == f"{upstream.base_url}/v1"
@@ -683,9 +695,9 @@ def test_a_block_of_a_program_is_recorded_saved_and_replayed_from_a_folder(
     assert bernstein("save", opened.run_id, str(target)).returncode == 0
     elsewhere = tmp_path / "elsewhere" / ".sdd"
     with replay(target, sdd_dir=elsewhere) as served:
-        assert ask(served.base_url("openai"), "/v1/chat/completions", request("x")) == first
+        assert ask(served.base_url("openai"), "/chat/completions", request("x")) == first
     with pytest.raises(ReplayMissError, match="asked 'y'"), replay(target, sdd_dir=elsewhere) as s:
-        ask(s.base_url("openai"), "/v1/chat/completions", request("y"))
+        ask(s.base_url("openai"), "/chat/completions", request("y"))
     with pytest.raises(DivergedError, match="diverged"), replay(target, sdd_dir=elsewhere):
         pass
     code = f"import urllib.request as u, os, json\n{POST}\nprint(post('x'))"
@@ -781,3 +793,201 @@ def test_show_and_explain_say_what_was_asked_and_missed(sdd: SddDir, agent: list
     assert "1 misses in replay" in explained
     (miss,) = json.loads(bernstein("replay", run.run_id, "--explain", "--json").stdout)
     assert miss["reason"] == "never_recorded"
+
+
+# --- what attacks found
+
+
+def test_a_client_that_gave_up_gets_no_more_than_it_got_then(sdd: SddDir) -> None:
+    def hanging_up(url: str, wait_s: float) -> bytes:
+        """Read what comes within ``wait_s``, and hang up."""
+        parts = urlsplit(url)
+        body = json.dumps(request("x", stream=True)).encode()
+        with socket.create_connection((parts.hostname, parts.port), timeout=wait_s) as connection:
+            head = f"POST {parts.path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            got = b""
+            with suppress(TimeoutError):
+                while part := connection.recv(4096):
+                    got += part
+            return got
+
+    pieces = chat("a long answer", stream=True)
+    release = threading.Event()
+
+    def answer(path: str, body: Any, number: int) -> Reply:
+        release.wait(10)
+        return Reply(pieces, kind="text/event-stream")
+
+    with serving(answer) as upstream, session(sdd, upstream.base_url) as live:
+        assert hanging_up(live.server.base_url("openai"), 0.5) == b""
+        release.set()
+        time.sleep(0.3)
+    (row,) = rows(source_of(sdd).exchanges)
+    assert row["end"] == "left"
+    with session(sdd, replay="latest") as again:
+        got = hanging_up(again.server.base_url("openai"), 0.5)
+    assert b"[DONE]" not in got
+    assert not got.endswith(b"0\r\n\r\n"), "no clean end where there was none"
+
+
+LEAK = "ghp_" + "LEAKS7aB" * 5
+HIDDEN = {
+    "behind an escaped newline": lambda secret: request(f"cat token\n{secret}"),
+    "with an escape in it": lambda secret: (
+        json.dumps(request(secret)).replace("_", "\\u005f").encode()
+    ),
+    "under its name": lambda secret: request("x", client_secret="plain-" + secret[4:20]),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_a_secret_that_an_escape_or_a_delta_hides_is_found(sdd: SddDir, case: str) -> None:
+    body = HIDDEN[case](LEAK)
+
+    def answer(path: str, value: Any, number: int) -> Reply:
+        # Each delta holds three characters of it.
+        return Reply(chat(f"it is\n{LEAK}", stream=number == 1), kind="text/event-stream")
+
+    with serving(answer) as upstream, session(sdd, upstream.base_url) as live:
+        url = live.server.base_url("openai")
+        assert ask(url, "/v1/chat/completions", body)[0] == 200
+    files = b"".join(path.read_bytes() for path in sdd.path.rglob("*") if path.is_file())
+    assert LEAK.encode() not in files
+    assert LEAK[4:20].encode() not in files
+    run = source_of(sdd)
+    (row,) = load_exchanges(run.exchanges).rows
+    said = read_answer("chat", 200, row.read_response(BlobStore(sdd.blobs)), is_whole=True)
+    assert isinstance(said, LlmAnswer)
+    assert said.text == "it is\n<secret>"
+    assert verify(sdd, run).verdict == "verified"
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
+        assert ask(url, "/v1/chat/completions", body)[0] == 200
+
+
+def test_what_proves_who_one_is_is_learned_in_every_form(sdd: SddDir) -> None:
+    basic = base64.b64encode(b"user:p4ssw0rd-long").decode()
+    headers = {
+        "Authorization": f"Basic {basic}",
+        "X-Subscription-Token": "subscription-0123456789",
+        "Proxy-Authorization": "token lower-case-0123456789",
+    }
+    text = f"{basic} p4ssw0rd-long subscription-0123456789 lower-case-0123456789"
+    with serving(own_answer) as upstream, session(sdd, upstream.base_url) as live:
+        ask(live.server.base_url("openai"), "/v1/chat/completions", request(text), headers)
+    (row,) = rows(source_of(sdd).exchanges)
+    assert json.loads(row["request"])["messages"][0]["content"] == " ".join(["<secret>"] * 4)
+
+
+def test_a_secret_that_is_learned_while_another_request_is_open_breaks_no_recording(
+    sdd: SddDir,
+) -> None:
+    opened = threading.Event()
+
+    def answer(path: str, body: Any, number: int) -> Reply:
+        if number == 1:
+            opened.wait(10)
+        return own_answer(path, body, number)
+
+    with serving(answer) as upstream, session(sdd, upstream.base_url) as live:
+        url = live.server.base_url("openai")
+        first = threading.Thread(
+            target=ask, args=(url, "/v1/chat/completions", request("late-0123456789"))
+        )
+        first.start()
+        while not upstream.seen:
+            time.sleep(0.01)
+        ask(url, "/v1/chat/completions", request("y"), {"Cookie": "a=late-0123456789"})
+        opened.set()
+        first.join()
+    assert verify(sdd, source_of(sdd)).verdict == "verified"
+
+
+def test_a_command_line_and_a_base_url_are_kept_without_their_secrets(sdd: SddDir) -> None:
+    code = "import sys"
+    env = {"OPENAI_API_KEY": "plain-canary-0123456789"}
+    bernstein(
+        "record",
+        "--upstream",
+        "openai=http://user:canary-pass@127.0.0.1:9/v1?key=canary-0123456789abc",
+        "--",
+        *(
+            sys.executable,
+            "-c",
+            code,
+            "--key=plain-canary-0123456789",
+            "sk-canary-0123456789abcdef",
+        ),
+        env=env,
+    )
+    assert b"canary" not in source_of(sdd).run_json.read_bytes()
+
+
+def test_a_signed_block_is_never_rewritten_and_siblings_of_a_folder_are_not_it() -> None:
+    move = Folders({"cwd": "/tmp/a/app"}).moved_to(Folders({"cwd": "/tmp/other"}))
+    block = {"type": "thinking", "thinking": "in /tmp/a/app", "signature": "Eq/tmp/a/app=="}
+    value = {"content": [block, {"type": "text", "text": "in /tmp/a/app/x"}]}
+    moved = move.value(value)
+    assert moved["content"] == [block, {"type": "text", "text": "in /tmp/other/x"}]
+    for same in ("/tmp/a/app-backup", "/tmp/a/app.old", "/mnt/tmp/a/app/y", "/tmp/a/apple"):
+        assert move.text(same) == same
+    for other, there in (
+        ("file:///tmp/a/app/x", "file:///tmp/other/x"),
+        ("/tmp/a/app.", "/tmp/other."),
+    ):
+        assert move.text(other) == there
+    short = Folders({"cwd": "/srv"}).moved_to(Folders({"cwd": "/tmp/other"}))
+    assert (
+        short.text("non-srv create-srv /usr/srv /srv/x")
+        == "non-srv create-srv /usr/srv /tmp/other/x"
+    )
+    odd = Folders({"cwd": "/tmp/é"}).moved_to(Folders({"cwd": '/q"d'}))
+    (served,) = changed_body("chat", [json.dumps({"a": "/tmp/é/x"}).encode()], odd)
+    assert json.loads(served.data) == {"a": '/q"d/x'}
+
+
+def test_a_saved_folder_that_holds_something_of_yours_is_left_alone(sdd: SddDir) -> None:
+    run = recorded_run(sdd)
+    assert bernstein("save", run.run_id, "r").returncode == 0
+    Path("r/README.md").write_text("mine")
+    done = bernstein("save", run.run_id, "r")
+    assert done.returncode == 2
+    assert "README.md" in done.stderr
+    assert Path("r/README.md").read_text() == "mine"
+
+
+def test_a_base_url_with_a_path_of_its_own_is_asked_there(sdd: SddDir, agent: list[str]) -> None:
+    with serving(own_answer) as upstream:
+        env = point_at(upstream) | {"OPENAI_BASE_URL": f"{upstream.base_url}/v1beta/openai"}
+        env |= {"HTTP_PROXY": NOWHERE, "http_proxy": NOWHERE}
+        env |= {"NO_PROXY": "127.0.0.1"}  # for our own way to the provider
+        done = bernstein("record", "--", *agent, env=env)
+    assert done.returncode == 0, done.stderr
+    assert upstream.seen[0][0] == "/v1beta/openai/chat/completions"
+
+
+def test_agents_that_a_recording_does_not_have_get_lanes_of_their_own(sdd: SddDir) -> None:
+    def asked(gateway: GatewaySession, session_id: str, text: str) -> int:
+        headers = {"x-claude-code-session-id": session_id}
+        return ask(gateway.server.base_url("anthropic"), "/v1/messages", request(text), headers)[0]
+
+    with serving(own_answer) as upstream:
+        with session(sdd, upstream.base_url, profile="claude-code") as live:
+            asked(live, "s1", "one")
+        urls = dict.fromkeys(("openai", "anthropic", "google"), upstream.base_url)
+        source_of(sdd).run_json.read_bytes()
+        settings = replace(read_settings(), replay_run_id="latest", allow_live_miss=True)
+        more = GatewaySession(sdd, settings, argv=["test"], upstreams=urls)
+        with more:
+            for session_id, text in (("a", "one"), ("b", "two"), ("c", "three"), ("b", "four")):
+                assert asked(more, session_id, text) == 200
+        assert more.finish(0) == 0
+    lanes = [row["lane"] for row in rows(source_of(sdd).exchanges)]
+    assert lanes[0] == "lane-1"
+    assert len(set(lanes)) == 3
+    assert lanes[1] == lanes[3]
+    with session(sdd, replay="latest") as again:
+        for session_id, text in (("x", "one"), ("y", "two"), ("z", "three"), ("y", "four")):
+            assert asked(again, session_id, text) == 200
+    assert again.code == 0  # type: ignore[attr-defined]

@@ -14,7 +14,6 @@ from bernstein.errors import UsageError
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Match, Request, match_of
 from bernstein.wire.profile import PROFILES, load_profile, parse_profile
-from bernstein.wire.secrets import Redactor
 
 PAIRS = [
     ("claude-code", "claude-code-2.1.197/tools"),
@@ -30,7 +29,7 @@ PAIRS = [
 
 def key_of(profile: str, body: Any, path: str = "/v1/messages", headers: Any = ()) -> Match:
     request = Request("POST", "p", "https://p", path, "", list(headers), json.dumps(body).encode())
-    return match_of(request, load_profile(profile), Folders({}), Redactor())
+    return match_of(request, load_profile(profile), Folders({}))
 
 
 def matches(profile: str, capture: Path) -> list[Match]:

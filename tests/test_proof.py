@@ -11,8 +11,11 @@ import pytest
 
 from bernstein import EventJournal, diff_journals, execution_fingerprint, rebuild_state
 from bernstein.chain.diff import JournalDiff
-from bernstein.errors import RecordingError, UsageError
+from bernstein.errors import ProofError, RecordingError, UsageError
 from bernstein.rundir import RunDir, SddDir
+from bernstein.seal.checkpoint import make_checkpoint, parse_checkpoint
+from bernstein.seal.signing import default_keys
+from bernstein.seal.spine import read_spine
 from tests.helpers import bernstein, rows, run_plan
 from tests.test_seal import PLAN, make_run
 
@@ -257,3 +260,18 @@ def test_rows_of_another_shape_are_refused_and_named(tmp_path: Path, event: str)
     journal = write(tmp_path, "a", step(1), (event, "", {}))
     with pytest.raises(UsageError, match=f"event 1 is not a {event}"):
         rebuild_state(journal, 2)
+
+
+def test_a_checkpoint_has_one_spelling(sdd: SddDir, run: RunDir) -> None:
+    keys = default_keys(sdd)
+    key = keys.signing_key()
+    text = make_checkpoint(read_spine(sdd.spine, keys).entries, key).text
+    assert parse_checkpoint(text).is_signed_by(key.public)
+    for place in range(len(text) - 1):
+        for bit in range(7):
+            changed = text[:place] + chr(ord(text[place]) ^ 1 << bit) + text[place + 1 :]
+            try:
+                is_signed = parse_checkpoint(changed).is_signed_by(key.public)
+            except ProofError:
+                continue
+            assert not is_signed, (place, bit)

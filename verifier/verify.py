@@ -281,6 +281,7 @@ def check_log(proof, seal_data, run_id, public):
     expect(origin == f"bernstein/spine/{sha(public)}", "the checkpoint is that of another log")
     dash, name, encoded = signatures.rstrip("\n").split(" ")
     raw = base64.b64decode(encoded, validate=True)
+    expect(base64.b64encode(raw).decode() == encoded, "base64 in another spelling")
     key_hash = hashlib.sha256(name.encode() + b"\n\1" + public).digest()[:4]
     expect(dash == "\u2014" and name == origin and raw[:4] == key_hash, "the checkpoint's signer")
     expect(is_signed(public, raw[4:], f"{body}\n".encode()), "the checkpoint's signature")

@@ -79,7 +79,7 @@ def compare_journals(recorded: Path, replayed: Path) -> Comparison:
 def _name(row: JournalEntry | None) -> str:
     if row is None:
         return "no row"
-    return f"{row.event} {row.payload_hash[:12]}" + (f" in {row.lane}" if row.lane else "")
+    return f"{row.event} {row.payload_hash[:12]}" + (f" in {row.lane[:24]}" if row.lane else "")
 
 
 def _reason(left: JournalEntry | None, right: JournalEntry | None) -> DivergenceReason:

@@ -126,6 +126,9 @@ def _taped(
     if kind.startswith("text/event-stream"):
         pieces = [piece for piece in _EVENT_END.split(data) if piece]
     host = urlsplit(origin).netloc
+    if _HOSTS.get(host) == "openai" and path.startswith("/v1/"):
+        # An OpenAI client's base URL ends in /v1: what it adds to that is the path.
+        origin, path = f"{origin}/v1", path.removeprefix("/v1")
     return Taped(
         _HOSTS.get(host, host),
         origin,

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
     from bernstein.seal.signing import KeyStore
 
+_OWN = frozenset(
+    {
+        "blobs",
+        "exchanges.jsonl",
+        "fixtures.jsonl",
+        "journal.jsonl",
+        "llm_calls.jsonl",
+        "run.json",
+        "wal.jsonl",
+    }
+)
+
 
 def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> None:
     """Write what a replay of ``run`` needs into ``target``, whose earlier recording it replaces.
@@ -26,8 +38,11 @@ def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> No
         RecordingError: The run's evidence does not hold, or its bodies are encrypted.
         OSError: The disk refuses.
     """
-    if target.exists() and any(target.iterdir()) and not (target / "journal.jsonl").exists():
-        raise UsageError(f"{target} holds something else than a recording\n  name another folder")
+    others = {path.name for path in target.iterdir()} - _OWN if target.exists() else set()
+    if others:
+        raise UsageError(
+            f"{target} holds what is not a recording ({min(others)})\n  name another folder"
+        )
     verdict = verify_run(run, sdd, keys)
     if verdict.verdict == "mismatch":
         raise RecordingError(

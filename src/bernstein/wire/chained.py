@@ -17,7 +17,6 @@ from bernstein.wire.folders import Folders
 from bernstein.wire.key import Match, Request, match_of
 from bernstein.wire.profile import Profile, load_profile
 from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of
-from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
     from bernstein.recording.exchanges import ExchangeRow
@@ -48,7 +47,7 @@ class Terms(NamedTuple):
 
     def match_row(self, row: ExchangeRow, request: str) -> Match:
         """What a recorded request is matched by; its secrets are gone already."""
-        return match_of(_request_of(row, request), self.profile, self.folders, Redactor())
+        return match_of(_request_of(row, request), self.profile, self.folders)
 
 
 def terms_of(info: JsonObject) -> Terms:

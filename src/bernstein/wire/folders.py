@@ -7,9 +7,20 @@ one of this run, so that what the program writes lands here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-_AFTER = r"(?![A-Za-z0-9_])"
+from bernstein.canonical import JsonValue
+from bernstein.wire.pieces import replace_in_pieces
+
+# What is signed or no text: a change would break it.
+SIGNED_BLOCKS = frozenset({"thinking", "redacted_thinking"})
+OPAQUE_MEMBERS = frozenset({"signature", "encrypted_content", "thoughtSignature"})
+
+# A path begins where no name goes on, or behind file://, and ends where its last name does.
+_BEFORE = r"(?:(?<![A-Za-z0-9_.~/-])|(?<=file://))"
+_AFTER = r"(?![A-Za-z0-9_-]|\.\w)"
+# A slug is the whole name of a folder.
+_SLUG_BEFORE, _SLUG_AFTER = r"(?<![^/\s\"'])", r"(?![^/\s\"'])"
 
 
 def slug(path: str) -> str:
@@ -18,38 +29,33 @@ def slug(path: str) -> str:
 
 
 class Folders:
-    """Named folders of one run; a name is ``cwd``, ``home``, ``tmp`` or ``gateway``."""
+    """Named folders of one run; a name is ``cwd``, ``home`` or ``tmp``."""
 
     def __init__(self, paths: Mapping[str, str]) -> None:
         """Use these names and paths, absolute and without a slash at their end."""
         self.paths = dict(paths)
-        spelled: dict[str, str] = {}
+        self.spelled: dict[str, str] = {}
         for name, path in paths.items():
             if len(path) > 1:
-                spelled.setdefault(path, f"<{name}>")
-                if path.startswith("/"):
-                    spelled.setdefault(slug(path), f"<{name}-slug>")
-        self._spelled = spelled
-        longest_first = sorted(spelled, key=len, reverse=True)
-        self._pattern = re.compile(
-            "(?:" + "|".join(map(re.escape, longest_first)) + ")" + _AFTER if spelled else r"(?!)"
-        )
+                self.spelled.setdefault(path, f"<{name}>")
+                if path.count("/") > 1:
+                    self.spelled.setdefault(slug(path), f"<{name}-slug>")
+        self._pattern = _pattern(self.spelled)
 
     def to_variables(self, text: str) -> str:
         """``text`` with each folder as its variable."""
-        if not self._pattern.search(text):
-            return text
-        return self._pattern.sub(lambda found: self._spelled[found[0]], text)
+        return self._pattern.sub(lambda found: self.spelled[found[0]], text)
 
     def moved_to(self, other: Folders) -> Move:
         """What turns a text about these folders into one about those of ``other``."""
-        theirs = {variable: path for path, variable in other._spelled.items()}
-        moves = {
-            path: theirs[variable]
-            for path, variable in self._spelled.items()
-            if variable in theirs and theirs[variable] != path
-        }
-        return Move(moves)
+        theirs = {variable: path for path, variable in other.spelled.items()}
+        return Move(
+            {
+                path: theirs[variable]
+                for path, variable in self.spelled.items()
+                if variable in theirs and theirs[variable] != path
+            }
+        )
 
 
 class Move:
@@ -57,10 +63,7 @@ class Move:
 
     def __init__(self, moves: Mapping[str, str]) -> None:
         self._moves = dict(moves)
-        longest_first = sorted(moves, key=len, reverse=True)
-        self._pattern = re.compile(
-            "(?:" + "|".join(map(re.escape, longest_first)) + ")" + _AFTER if moves else r"(?!)"
-        )
+        self._pattern = _pattern(moves)
 
     def __bool__(self) -> bool:
         return bool(self._moves)
@@ -69,29 +72,41 @@ class Move:
         """``text`` with each recorded folder replaced."""
         return self._pattern.sub(lambda found: self._moves[found[0]], text)
 
+    def value(self, value: JsonValue) -> JsonValue:
+        """A JSON value with each recorded folder in its texts replaced, but for what is signed."""
+        return each_open_text(value, self.text)
+
+    def takes(self, name: str) -> bool:
+        """Whether deltas of this name are changed: not those of a signed block."""
+        return name not in {"thinking", "signature"}
+
     def pieces(self, pieces: list[str]) -> list[str]:
         """Pieces of one text, a folder in it replaced in the piece where it begins."""
-        joined = "".join(pieces)
-        found = list(self._pattern.finditer(joined))
-        if not found:
-            return pieces
-        moved: list[str] = []
-        start, matches = 0, iter(found)
-        match = next(matches, None)
-        for piece in pieces:
-            end = start + len(piece)
-            out, at = [], start
-            while match is not None and match.start() < end:
-                if match.start() >= at:
-                    out.append(joined[at : match.start()])
-                    out.append(self._moves[match[0]])
-                at = max(at, min(match.end(), end))
-                if match.end() > end:
-                    break
-                at = match.end()
-                match = next(matches, None)
-            if at < end:
-                out.append(joined[at:end])
-            moved.append("".join(out))
-            start = end
-        return moved
+        return replace_in_pieces(pieces, self._pattern, lambda found: self._moves[found[0]])
+
+
+def each_open_text(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """``value`` with ``change`` applied to every text in it but those that are signed or binary."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [each_open_text(item, change) for item in value]
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if isinstance(kind, str) and kind in SIGNED_BLOCKS:
+            return value
+        return {
+            change(name): item if name in OPAQUE_MEMBERS else each_open_text(item, change)
+            for name, item in value.items()
+        }
+    return value
+
+
+def _pattern(spelled: Mapping[str, str]) -> re.Pattern[str]:
+    """What finds these folders, the longest first."""
+    parts = []
+    for text in sorted(spelled, key=len, reverse=True):
+        is_path = text.startswith("/")
+        before, after = (_BEFORE, _AFTER) if is_path else (_SLUG_BEFORE, _SLUG_AFTER)
+        parts.append(f"{before}{re.escape(text)}{after}")
+    return re.compile("|".join(parts) if parts else r"(?!)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -55,12 +55,23 @@ class Match:
     body: JsonValue
 
 
-def match_of(request: Request, profile: Profile, folders: Folders, redactor: Redactor) -> Match:
-    """Work out what a request is matched by."""
+def without_secrets(request: Request, profile: Profile, redactor: Redactor) -> Request:
+    """A request as it is kept: what is matched is the very text that is recorded."""
+    headers = [(n.lower(), v) for n, v in request.headers if n.lower() in profile.headers]
+    body = redactor.body(request.body.decode("utf-8", "surrogateescape"))
+    return replace(
+        request,
+        origin=redactor.url(request.origin),
+        path=redactor.text(request.path),
+        query=redactor.query(request.query),
+        headers=[(name, redactor.text(value)) for name, value in headers],
+        body=body.encode("utf-8", "surrogateescape"),
+    )
 
-    def prepare(text: str) -> str:
-        return folders.to_variables(redactor.text(text))
 
+def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
+    """Work out what a request is matched by, its secrets gone already."""
+    prepare = folders.to_variables
     scheme: ExchangeScheme = "wire.v1"
     body: JsonValue = None
     stands: JsonValue = None
@@ -71,15 +82,13 @@ def match_of(request: Request, profile: Profile, folders: Folders, redactor: Red
             stands = body
         except CanonicalError:
             scheme, body = "raw.v1", None
-            text = request.body.decode("utf-8", "surrogateescape")
-            kept = redactor.text(text).encode("utf-8", "surrogateescape")
-            stands = {"sha256": sha256_hex(kept)}
+            stands = {"sha256": sha256_hex(request.body)}
     covered: JsonObject = {
         "method": request.method,
         "origin": key_origin(request.origin, request.provider),
         "path": prepare(request.path),
-        "query": redactor.query(request.query),
-        "headers": _headers(request, profile, redactor),
+        "query": request.query,
+        "headers": _headers(request, profile),
         "body": stands,
     }
     # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
@@ -95,7 +104,7 @@ def key_origin(origin: str, provider: str) -> str:
     return origin.rstrip("/")
 
 
-def _headers(request: Request, profile: Profile, redactor: Redactor) -> JsonObject:
+def _headers(request: Request, profile: Profile) -> JsonObject:
     found: JsonObject = {}
     for name in profile.headers:
         value = request.header(name)
@@ -103,5 +112,5 @@ def _headers(request: Request, profile: Profile, redactor: Redactor) -> JsonObje
             continue
         if name in profile.set_headers:
             value = ",".join(sorted({part.strip() for part in value.split(",") if part.strip()}))
-        found[name] = redactor.text(value)
+        found[name] = value
     return found

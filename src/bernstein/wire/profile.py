@@ -15,6 +15,7 @@ import msgspec
 
 from bernstein.canonical import JsonValue, canonical_bytes, convert, decode_strict
 from bernstein.errors import CanonicalError, UsageError
+from bernstein.wire.folders import each_open_text
 from bernstein.wire.results import hoisted, sorted_results
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     rules: tuple[Rule, ...] = ()
 
     def normalise(self, body: JsonValue, prepare: Callable[[str], str]) -> JsonValue:
-        """``body`` after the rules; ``prepare`` is applied to every text first."""
-        value = _each_text(body, prepare)
+        """``body`` after the rules; ``prepare`` is applied first, to texts that are not signed."""
+        value = each_open_text(body, prepare)
         names: _Names = {}
         for step in self._steps:
             value = step(value, names)

@@ -15,24 +15,18 @@ MODEL_KINDS: frozenset[Kind] = frozenset({"messages", "chat", "responses", "gene
 
 
 class Provider(NamedTuple):
-    """A provider by name: the variables that name its base URL, and where it is without one.
-
-    ``prefix`` is what clients expect the base URL to end in.
-    """
+    """A provider by name: the variables that name its base URL, and where it is without one."""
 
     name: str
     variables: tuple[str, ...]
     default: str
-    prefix: str = ""
 
 
 PROVIDERS = {
     provider.name: provider
     for provider in (
         Provider("anthropic", ("ANTHROPIC_BASE_URL",), "https://api.anthropic.com"),
-        Provider(
-            "openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "https://api.openai.com/v1", "/v1"
-        ),
+        Provider("openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "https://api.openai.com/v1"),
         Provider(
             "google",
             ("GOOGLE_GEMINI_BASE_URL",),

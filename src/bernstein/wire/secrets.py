@@ -1,36 +1,45 @@
 """Keeps secrets from the disk: what a request is known to carry, and whatever looks like a token.
 
-Rule: headers are kept by an allow-list; bodies, paths and errors go through ``Redactor``.
+Rule: headers are kept by an allow-list; bodies, paths and errors go through ``Redactor``. A text
+that is JSON is searched in its decoded strings, so that no escape hides a secret.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from bernstein.canonical import JsonValue, decode_strict
+from bernstein.errors import CanonicalError
+from bernstein.wire.folders import OPAQUE_MEMBERS
+from bernstein.wire.pieces import replace_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SECRET = "<secret>"  # noqa: S105 - what stands in a secret's place
 _MIN_SECRET_CHARS = 8
-_CARRIERS = frozenset(
-    {
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "x-api-key",
-        "api-key",
-        "x-goog-api-key",
-        "x-auth-token",
-    }
+_CARRIERS = re.compile(
+    r"authorization|cookie|api-?key|token|secret|signature|credential|password", re.IGNORECASE
 )
-_QUERY = frozenset(
-    {"key", "api_key", "apikey", "access_token", "token", "sig", "signature", "auth", "code"}
+# Query parameters that carry secrets; a short value under a name like `token` is a page, not a key.
+_QUERY = re.compile(
+    r"(?:^|[-_])(?:key|apikey|token|sig|signature|auth|code|secret|password|credential)$",
+    re.IGNORECASE,
 )
-# Forms that tokens of well-known services have; each is anchored at its own prefix.
+_MIN_QUERY_CHARS = 16
+_MEMBERS = frozenset(
+    {"access_token", "refresh_token", "id_token", "client_secret", "api_key", "apikey", "password"}
+)
+# Forms that tokens of well-known services have; each is anchored at its own prefix, which may
+# stand behind an escape of raw JSON.
 _TOKENS = re.compile(
-    r"""(?<![A-Za-z0-9_])(?:
+    r"""(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))(?:
       sk-[A-Za-z0-9_-]{16,}            # Anthropic, OpenAI and others
     | AIza[A-Za-z0-9_-]{30,}           # Google
     | ya29\.[A-Za-z0-9_-]{20,}
@@ -51,40 +60,95 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         """Begin with ``known`` secrets, as the values of variables that hold keys."""
         self._known: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern = _TOKENS
         for value in known:
             self._learn(value)
 
     def learn(self, headers: Iterable[tuple[str, str]], query: str) -> None:
         """Remember what a request carries to prove who it is."""
         for name, value in headers:
-            if name.lower() == "cookie":
-                for part in value.split(";"):
-                    self._learn(part.partition("=")[2].strip())
-            elif name.lower() in _CARRIERS:
-                self._learn(value.removeprefix("Bearer ").removeprefix("Basic ").strip())
+            if _CARRIERS.search(name):
+                self._learn_header(value)
         for name, value in parse_qsl(query):
-            if name.lower() in _QUERY:
+            if _is_query_secret(name, value):
                 self._learn(value)
 
+    def _learn_header(self, value: str) -> None:
+        self._learn(value)
+        scheme, _, rest = value.strip().partition(" ")
+        self._learn(rest.strip())
+        if scheme.lower() == "basic":
+            with suppress(binascii.Error, UnicodeDecodeError):
+                user_password = base64.b64decode(rest.strip(), validate=True).decode()
+                self._learn(user_password)
+                self._learn(user_password.partition(":")[2])
+        for part in value.split(";"):
+            self._learn(part.partition("=")[2].strip())
+
     def _learn(self, value: str) -> None:
-        if len(value) >= _MIN_SECRET_CHARS and value not in self._known:
-            self._known |= {value, quote(value, safe=""), unquote(value)}
-            longest_first = sorted(self._known, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        if len(value) < _MIN_SECRET_CHARS or value in self._known:
+            return
+        self._known |= {value, quote(value, safe=""), unquote(value)}
+        longest_first = sorted(self._known, key=len, reverse=True)
+        known = "|".join(map(re.escape, longest_first))
+        self._pattern = re.compile(f"{known}|{_TOKENS.pattern}", re.VERBOSE)
+
+    # --- what is changed
 
     def text(self, text: str) -> str:
         """``text`` with each secret replaced."""
-        if self._pattern is not None:
-            text = self._pattern.sub(SECRET, text)
-        return _TOKENS.sub(SECRET, text)
+        return self._pattern.sub(SECRET, text)
+
+    def pieces(self, pieces: list[str]) -> list[str]:
+        """Pieces of one text, a secret replaced in the piece where it begins."""
+        return replace_in_pieces(pieces, self._pattern, lambda _: SECRET)
+
+    def takes(self, name: str) -> bool:
+        """Whether deltas of this name are changed: not a signature."""
+        return name not in OPAQUE_MEMBERS
+
+    def body(self, text: str) -> str:
+        """A body with each secret replaced, in decoded strings where it is JSON."""
+        try:
+            value = decode_strict(text.encode("utf-8"))
+        except (CanonicalError, UnicodeEncodeError):
+            return self.text(text)
+        kept = self.value(value)
+        if kept == value:
+            return text
+        return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+
+    def value(self, value: JsonValue) -> JsonValue:
+        """A JSON value with each secret in its strings replaced."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(name): self._member(name, item) for name, item in value.items()}
+        return value
+
+    def _member(self, name: str, item: JsonValue) -> JsonValue:
+        if name in OPAQUE_MEMBERS:
+            return item
+        if name.lower() in _MEMBERS and isinstance(item, str) and len(item) >= _MIN_SECRET_CHARS:
+            return SECRET
+        return self.value(item)
 
     def query(self, query: str) -> str:
         """A query string with the values of what carries secrets replaced."""
-        if not query:
-            return ""
         pairs = parse_qsl(query, keep_blank_values=True)
-        if not any(name.lower() in _QUERY for name, _ in pairs):
+        if not any(_is_query_secret(name, value) for name, value in pairs):
             return self.text(query)
-        kept = [(n, SECRET if n.lower() in _QUERY else self.text(v)) for n, v in pairs]
+        kept = [(n, SECRET if _is_query_secret(n, v) else self.text(v)) for n, v in pairs]
         return urlencode(kept, safe="<>")
+
+    def url(self, url: str) -> str:
+        """A URL without the user and password in it, and with secrets in its query replaced."""
+        parts = urlsplit(url)
+        host = parts.netloc.rsplit("@", 1)[-1]
+        return urlunsplit((parts.scheme, host, self.text(parts.path), self.query(parts.query), ""))
+
+
+def _is_query_secret(name: str, value: str) -> bool:
+    return _QUERY.search(name) is not None and len(value) >= _MIN_QUERY_CHARS

@@ -62,7 +62,7 @@ class Gateway:
         if provider not in self._upstreams:
             await client.refuse(404)
             return
-        if "upgrade" in names:
+        if "websocket" in (_value(headers, "upgrade") or "").lower():
             await client.refuse(426)  # a client that tries a websocket falls back to HTTP at once
             return
         body = await client.body()
@@ -75,13 +75,13 @@ class Gateway:
 
     async def _answer(self, request: Request, client: _Client) -> None:
         wire, player = self._wire, self._player
-        match = wire.match(request)
+        kept, match = wire.match(request)
         row = None
         if player is None:
             lane = wire.lane_of(request, match)
         else:
             lane, row = player.take(request, match)
-        exchange, response = wire.begin(request, match, lane)
+        exchange, response = wire.begin(request, kept, match, lane)
         try:
             if player is not None and row is not None:
                 await player.serve(exchange, row, response, client)
@@ -96,7 +96,7 @@ class Gateway:
         finally:
             # Before the last byte: whoever reads the end of an answer finds it recorded.
             wire.end(exchange, response)
-        if response.end == "cut":
+        if response.end in {"cut", "left"}:
             raise CutError("the response was cut off here")
         await client.finish()
 
@@ -110,6 +110,10 @@ class Gateway:
                     await self._upstream.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _value(headers: list[tuple[str, str]], name: str) -> str | None:
+    return next((value for known, value in headers if known.lower() == name), None)
 
 
 class _Client:
@@ -156,6 +160,23 @@ class _Client:
         if self._left is not None and self._left.done():
             raise ClientLeftError
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def unless_left(self, work: Awaitable[None], bound_s: float | None = None) -> None:
+        """Wait for ``work``; see ``live.Client``."""
+        task = asyncio.ensure_future(work)
+        watched = {task} if self._left is None else {task, self._left}
+        try:
+            done, _ = await asyncio.wait(
+                watched, timeout=bound_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            if not task.done():
+                task.cancel()
+        if task in done:
+            return task.result()
+        if not done:
+            raise TimeoutError
+        raise ClientLeftError
 
     async def finish(self) -> None:
         """End the body."""

@@ -25,6 +25,7 @@ class CausalHold:
 
     def __init__(self, rows: Sequence[ExchangeRow], bound_s: float = DEFAULT_BOUND_S) -> None:
         self.has_expired = False
+        self._is_given_up = False
         self._bound_s = bound_s
         by_seq = sorted(rows, key=lambda row: row.seq)
         self._by_seq = by_seq
@@ -57,8 +58,10 @@ class CausalHold:
         """The answer was cut off on its way, and will be asked for again."""
         self._sent.discard(row.seq)
 
-    async def wait(self, row: ExchangeRow, piece: int) -> None:
-        """Return when this piece of the answer of ``row`` may go out, pieces numbered from 0."""
+    def is_open(self, row: ExchangeRow, piece: int) -> bool:
+        """Whether this piece may go out now; an answer whose last piece is asked for counts as
+        sent.
+        """
         is_last = piece >= len(row.arrived) - 1
         if is_last and row.seq not in self._sent:
             self._sent.add(row.seq)
@@ -69,21 +72,29 @@ class CausalHold:
                 self._first_unsent += 1
             self._wake()
         arrived = row.arrived[piece] if row.arrived else row.begun
-        if self._may_go(row, arrived, is_last=is_last):
-            return
+        return self._may_go(row, arrived, is_last=is_last)
+
+    def give_up(self) -> None:
+        """Hold nothing any more: this is not the recorded run."""
+        self._is_given_up = True
+        self._wake()
+
+    async def wait(self, row: ExchangeRow, piece: int) -> None:
+        """Return when this piece of the answer of ``row`` may go out, pieces numbered from 0."""
         try:
             async with asyncio.timeout(self._bound_s):
-                while not self._may_go(row, arrived, is_last=is_last):
+                while not self.is_open(row, piece):
                     await self._changed.wait()
         except TimeoutError:
             self.has_expired = True
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _may_go(self, row: ExchangeRow, arrived: int, *, is_last: bool) -> bool:
-        if self.has_expired:
+        if self.has_expired or self._is_given_up:
             return True
         for other in self._by_seq[self._first_missing :]:
             if other.seq >= arrived:

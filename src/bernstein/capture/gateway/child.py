@@ -7,6 +7,7 @@ it; in a replay it is given no real key, and every proxy variable names a door t
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.errors import UsageError
 from bernstein.files import make_private
-from bernstein.settings import PROVIDER_KEYS, child_environment
+from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
 }
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_CREDENTIAL = re.compile(r"(?:_API_KEY|_TOKEN|_SECRET|_SECRET_KEY|_ACCESS_KEY|_PASSWORD)$")
 _NO_KEY = "sk-replay-no-key-is-needed"
 _KILL_AFTER_S = 5.0
 
@@ -50,15 +52,16 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(private: Path) -> Iterator[Surroundings]:
-    """Make a private home and temporary folder in ``private``, which is removed afterwards."""
-    made = Surroundings(private / "home", private / "tmp")
-    for path in (made.home, made.tmp):
+def surroundings(home: Path, tmp: Path) -> Iterator[Surroundings]:
+    """Make a private home and temporary folder, which are removed afterwards."""
+    made = Surroundings(home, tmp)
+    for path in (home, tmp):
         make_private(path)
     try:
         yield made
     finally:
-        shutil.rmtree(private, ignore_errors=True)
+        for path in (home, tmp):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def environment(
@@ -79,22 +82,25 @@ def environment(
         env.setdefault("PYTHONUSERBASE", f"{real_home}/.local")
     env |= pointers(server, upstreams)
     if is_replay:
+        env = {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
         env |= no_keys()
         # Nothing listens there: port 9 of loopback, the discard service, is nobody's.
         env |= dict.fromkeys(_PROXIES, "http://127.0.0.1:9")
-        env |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     _write_configuration(server, made)
     return env
 
 
 def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:
     """The variables that point SDKs and clients at the gateway."""
-    return {
-        variable: server.base_url(name) + PROVIDERS[name].prefix
+    urls = {
+        variable: server.base_url(name)
         for name in upstreams
         if name in PROVIDERS
         for variable in PROVIDERS[name].variables
     }
+    # A proxy must not come between: it would be given the run's secret, and the key.
+    around = ",".join(filter(None, (named_url("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")))
+    return urls | {"NO_PROXY": around, "no_proxy": around}
 
 
 def no_keys() -> dict[str, str]:
@@ -114,7 +120,7 @@ def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
         "check_for_update_on_startup = false\n"
         "[model_providers.bernstein]\n"
         'name = "bernstein"\n'
-        f'base_url = "{server.base_url("openai")}/v1"\n'
+        f'base_url = "{server.base_url("openai")}"\n'
         'env_key = "OPENAI_API_KEY"\n'
         'wire_api = "responses"\n'
         "request_max_retries = 1\n"
@@ -151,8 +157,7 @@ def run_child(argv: Sequence[str], env: Mapping[str, str], timeout_s: float | No
         number: signal.signal(number, lambda number, _: child.send_signal(number))
         for number in (signal.SIGTERM, signal.SIGHUP)
     }
-    # The terminal sends Ctrl-C to both of us: the child decides what it means.
-    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: _pass_on_sigint(child))
     try:
         if timeout_s is not None:
             threading.Thread(
@@ -164,6 +169,16 @@ def run_child(argv: Sequence[str], env: Mapping[str, str], timeout_s: float | No
         for number, handler in handlers.items():
             signal.signal(number, handler)
     return 128 - code if code < 0 else code
+
+
+def _pass_on_sigint(child: subprocess.Popen[bytes]) -> None:
+    """Pass Ctrl-C on, unless the terminal has sent it to both of us."""
+    try:
+        if os.tcgetpgrp(0) == os.getpgrp():
+            return
+    except OSError:
+        pass  # no terminal: it was sent to us alone
+    child.send_signal(signal.SIGINT)
 
 
 def _end_in_time(

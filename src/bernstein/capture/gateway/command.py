@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bernstein.capture.gateway.child import environment, run_child, surroundings
 from bernstein.capture.gateway.session import GatewaySession
+from bernstein.errors import UsageError
 from bernstein.wire.profile import profile_for
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
     Raises:
         BernsteinError: It cannot be begun.
     """
+    if shutil.which(options.argv[0]) is None:
+        raise UsageError(f"there is no program {options.argv[0]}\n  name one behind --")
     session = GatewaySession(
         sdd,
         settings,
@@ -59,7 +63,7 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
     )
     code = 1
     try:
-        with session, surroundings(session.private) as made:
+        with session, surroundings(session.home, session.tmp) as made:
             env = environment(session.server, made, session.upstreams, is_replay=session.is_replay)
             code = run_child(options.argv, env, options.timeout_s)
     finally:

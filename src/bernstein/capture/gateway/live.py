@@ -10,6 +10,8 @@ import httpx2
 from bernstein.wire.protocol import error_body
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
     from bernstein.wire.key import Request
 
@@ -30,9 +32,8 @@ _NOT_FORWARDED = frozenset(
         "upgrade",
     }
 )
-_NOT_PASSED_ON = frozenset(
-    {"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"}
-)
+_NOT_PASSED_ON = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
+_UNPACKED = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 TIMEOUT_S = 600.0
 
 
@@ -47,6 +48,14 @@ class Client(Protocol):
 
         Raises:
             ClientLeftError: Nobody reads any more.
+        """
+
+    async def unless_left(self, work: Awaitable[None], bound_s: float | None = None) -> None:
+        """Wait for ``work``.
+
+        Raises:
+            ClientLeftError: Nobody waits any more.
+            TimeoutError: It took longer than ``bound_s``.
         """
 
 
@@ -73,13 +82,17 @@ class Upstream:
                 content=request.body,
             ) as answer:
                 response.status = answer.status_code
+                is_unpacked = answer.headers.get("content-encoding", "").lower() in _UNPACKED
                 response.headers = [
                     (name.decode("latin-1"), value.decode("latin-1"))
                     for name, value in answer.headers.raw
                     if name.decode("latin-1").lower() not in _NOT_PASSED_ON
+                    and not (is_unpacked and name.lower() == b"content-encoding")
                 ]
                 await client.start(response.status, response.headers)
-                async for data in answer.aiter_bytes():
+                # What cannot be unpacked here is passed on, and kept, as it is packed.
+                pieces = answer.aiter_bytes() if is_unpacked else answer.aiter_raw()
+                async for data in pieces:
                     if data:
                         self._wire.add(exchange, response, data)
                         await client.send(data)

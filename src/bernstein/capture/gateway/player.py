@@ -18,8 +18,8 @@ from bernstein.capture.gateway.explain import explain_exchange_miss
 from bernstein.capture.gateway.live import ClientLeftError
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import load_exchanges
-from bernstein.wire.moved import Served, moved_body
-from bernstein.wire.protocol import error_body
+from bernstein.wire.changed import Served, changed_body
+from bernstein.wire.protocol import error_body, kind_of
 
 if TYPE_CHECKING:
     from bernstein.capture.gateway.live import Client
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bernstein.recording.exchanges import ExchangeRow
     from bernstein.wire.chained import Terms
     from bernstein.wire.key import Match, Request
+
+_LEFT_BOUND_S = 120.0  # how long we wait for a client to give up where it gave up
 
 
 class Player:
@@ -53,6 +55,7 @@ class Player:
         for row in sorted(self._rows, key=lambda row: row.seq):
             self._queues.setdefault((row.lane, row.key), deque()).append(row)
         self._bound: dict[tuple[str, ...], str] = {}
+        self._recorded_lanes = len({row.lane for row in self._rows})
         self._used: set[int] = set()
         self._missed: dict[str, str] = {}
         self._move = recorded.folders.moved_to(wire.terms.folders)
@@ -82,9 +85,8 @@ class Player:
             for (lane, key), queue in self._queues.items()
             if key == match.key and queue and lane not in taken
         ]
-        if not waiting:
-            return f"new-{len(self._bound) + 1}"
-        self._bound[client] = min(waiting)[1]
+        fresh = f"lane-{self._recorded_lanes + len(self._bound) + 1}"
+        self._bound[client] = min(waiting)[1] if waiting else fresh
         return self._bound[client]
 
     async def serve(
@@ -94,19 +96,25 @@ class Player:
         body = row.read_response(self._wire.run.store.blobs)
         pieces = _cut(body, row.chunks)
         if self._move:
-            pieces = moved_body(row, body, pieces, self._move)
-        await self.hold.wait(row, 0)
-        response.status = row.status
+            cut = [piece.data for piece in pieces]
+            pieces = changed_body(kind_of(row.method, row.path), cut, self._move)
         response.headers = [(name, value) for name, value in row.response_headers]
         try:
-            await client.start(row.status, response.headers)
+            await self._hold_back(row, 0, client)
+            if row.status:
+                response.status = row.status
+                await client.start(row.status, response.headers)
             for piece in pieces:
                 if self._is_paced:
                     due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
-                    await asyncio.sleep(max(due_s - time.monotonic(), 0))
-                await self.hold.wait(row, piece.number)
+                    await client.unless_left(asyncio.sleep(max(due_s - time.monotonic(), 0)))
+                await self._hold_back(row, piece.number, client)
                 self._wire.add(exchange, response, piece.data)
                 await client.send(piece.data)
+            if row.end == "left":
+                # It got no more when it was recorded, and gave up: it gets no more now.
+                with suppress(TimeoutError):
+                    await client.unless_left(_for_ever(), bound_s=_LEFT_BOUND_S)
         except ClientLeftError:
             response.end = "left"
             if row.end != "left":
@@ -116,10 +124,15 @@ class Player:
                 return
         response.end = row.end
 
+    async def _hold_back(self, row: ExchangeRow, piece: int, client: Client) -> None:
+        if not self.hold.is_open(row, piece):
+            await client.unless_left(self.hold.wait(row, piece))
+
     async def lets_live(self, exchange: Exchange) -> bool:
         """Count a miss, once a lane, and say whether it may be asked live."""
         lane = exchange.lane
         if not self._wire.run.is_strict:
+            self.hold.give_up()  # what comes now is not what was recorded
             await asyncio.to_thread(self._report, exchange)
         elif lane not in self._missed:
             self._missed[lane] = "replay miss: asked for again after a miss"
@@ -157,6 +170,10 @@ class Player:
     def unused(self) -> list[ExchangeRow]:
         """The recorded exchanges that nobody asked for."""
         return [row for row in self._rows if row.seq not in self._used]
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
 
 
 def _cut(body: bytes, lengths: list[int]) -> list[Served]:

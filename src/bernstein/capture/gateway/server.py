@@ -32,6 +32,7 @@ class GatewayServer:
         config = uvicorn.Config(
             gateway,
             lifespan="on",
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

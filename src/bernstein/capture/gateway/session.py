@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -60,10 +62,14 @@ class GatewaySession:
             BernsteinError: It cannot be begun.
         """
         chosen = load_profile(profile)
+        redactor = Redactor(provider_secrets())
+        kept_argv = [redactor.text(argument) for argument in argv]
         self.run = OpenRun(
-            sdd, settings, {"kind": "client", "argv": list(argv)}, follows_score=False
+            sdd, settings, {"kind": "client", "argv": kept_argv}, follows_score=False
         )
-        self.private = self.run.dir.path / "private"
+        self.home = self.run.dir.path / "home"
+        # Not below the run: the path of a Unix socket has hardly a hundred characters.
+        self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
         try:
             recorded = self._recorded_terms(trusts=trusts)
         except BaseException:
@@ -74,14 +80,15 @@ class GatewaySession:
         folders = Folders(
             {
                 "cwd": str(Path.cwd()),
-                "home": str(self.private / "home"),
-                "tmp": str(self.private / "tmp"),
+                "home": str(self.home),
+                "tmp": str(self.tmp),
             }
         )
         self.profile: Profile = chosen if recorded is None else recorded.profile
         terms = Terms(self.profile, folders)
-        self.run.describe({**terms.to_json(), "upstreams": self.upstreams})
-        self.wire = WireRun(self.run, terms, Redactor(provider_secrets()))
+        kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
+        self.run.describe({**terms.to_json(), "upstreams": kept_urls})
+        self.wire = WireRun(self.run, terms, redactor)
         self.player = (
             None
             if recorded is None
@@ -167,10 +174,6 @@ class GatewaySession:
 
 
 def _upstreams(chosen: Mapping[str, str]) -> dict[str, str]:
-    """The base URL of each provider, without what clients add: as chosen, named, or its own."""
-    found: dict[str, str] = {}
-    for provider in PROVIDERS.values():
-        named = named_url(*provider.variables) or provider.default
-        url = chosen.get(provider.name, named).rstrip("/")
-        found[provider.name] = url.removesuffix(provider.prefix) if provider.prefix else url
-    return found | {name: url for name, url in chosen.items() if name not in found}
+    """The base URL of each provider: as chosen, as the environment names it, or its own."""
+    own = {p.name: named_url(*p.variables) or p.default for p in PROVIDERS.values()}
+    return {name: url.rstrip("/") for name, url in {**own, **chosen}.items()}

@@ -54,8 +54,9 @@ def import_taped(
             item.headers,
             item.body,
         )
-        match = wire.match(request)
-        exchange, response = wire.begin(request, match, wire.lane_of(request, match))
+        kept, match = wire.match(request)
+        lane = wire.lane_of(request, match)
+        exchange, response = wire.begin(request, kept, match, lane)
         response.status, response.headers = item.status, list(item.response_headers)
         for piece in item.pieces:
             wire.add(exchange, response, piece)

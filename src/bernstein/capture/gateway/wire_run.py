@@ -13,7 +13,8 @@ from bernstein.canonical import digest_of
 from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
 from bernstein.wire.chained import Said, Terms, said_of
-from bernstein.wire.key import Match, Request, match_of
+from bernstein.wire.changed import changed_body
+from bernstein.wire.key import Match, Request, match_of, without_secrets
 from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of, model_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 _KEPT_HEADERS = frozenset(
     {
         "cache-control",
+        "content-disposition",
+        "content-encoding",
         "content-type",
+        "etag",
+        "location",
         "openai-model",
         "openai-version",
         "request-id",
@@ -74,7 +79,8 @@ class Response:
 class Exchange:
     """An exchange that has begun."""
 
-    request: Request
+    request: Request  # as it is asked
+    kept: Request  # as it is recorded
     match: Match
     kind: Kind
     lane: str
@@ -95,10 +101,11 @@ class WireRun:
         self._lanes: dict[tuple[str, ...], str] = {}
         self.open: dict[int, tuple[Exchange, Response]] = {}
 
-    def match(self, request: Request) -> Match:
-        """What a request is matched by; what it carries of secrets is remembered first."""
+    def match(self, request: Request) -> tuple[Request, Match]:
+        """A request as it is kept, and what that is matched by; its secrets are remembered."""
         self.redactor.learn(request.headers, request.query)
-        return match_of(request, self.terms.profile, self.terms.folders, self.redactor)
+        kept = without_secrets(request, self.terms.profile, self.redactor)
+        return kept, match_of(kept, self.terms.profile, self.terms.folders)
 
     def client_lane(self, request: Request) -> tuple[str, ...] | None:
         """The values of the headers that say which session or agent asks; None without any."""
@@ -112,7 +119,9 @@ class WireRun:
             return match.key
         return self._lanes.setdefault(client, f"lane-{len(self._lanes) + 1}")
 
-    def begin(self, request: Request, match: Match, lane: str) -> tuple[Exchange, Response]:
+    def begin(
+        self, request: Request, kept: Request, match: Match, lane: str
+    ) -> tuple[Exchange, Response]:
         """Count and chain a request; its response is filled in as it comes."""
         kind = kind_of(request.method, request.path)
         with self.run.rows():
@@ -124,7 +133,7 @@ class WireRun:
                 self.run.append(event.MODEL_CALL, payload, lane)
             else:
                 self.run.append(event.HTTP_REQUEST, event.http_request(digest), lane)
-        exchange = Exchange(request, match, kind, lane, seq, self._done, time.monotonic())
+        exchange = Exchange(request, kept, match, kind, lane, seq, self._done, time.monotonic())
         self.open[seq] = (exchange, Response())
         return self.open[seq]
 
@@ -137,7 +146,7 @@ class WireRun:
         """Record and chain what came of a request."""
         if self.open.pop(exchange.seq, None) is None:
             return
-        response = self._without_secrets(response)
+        response = self._without_secrets(exchange, response)
         is_whole = response.end in {"complete", "unreachable"}
         said = said_of(
             exchange.kind,
@@ -150,14 +159,13 @@ class WireRun:
             if self.run.is_closed:
                 return
             if self.run.exchanges is not None:
-                text = exchange.request.body.decode("utf-8", "surrogateescape")
-                row = self._row(exchange, response)
-                self.run.exchanges.write(row, self.redactor.text(text), response.body)
+                text = exchange.kept.body.decode("utf-8", "surrogateescape")
+                self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._done += 1
             self._chain(exchange, said)
 
     def _row(self, exchange: Exchange, response: Response) -> dict[str, object]:
-        request, match = exchange.request, exchange.match
+        request, match = exchange.kept, exchange.match
         return {
             "seq": exchange.seq,
             "begun": self._begun,
@@ -169,8 +177,8 @@ class WireRun:
             "provider": request.provider,
             "origin": request.origin,
             "method": request.method,
-            "path": self.redactor.text(request.path),
-            "query": self.redactor.query(request.query),
+            "path": request.path,
+            "query": request.query,
             "headers": match.request["headers"],
             "status": response.status,
             "response_headers": [list(pair) for pair in response.headers],
@@ -198,19 +206,14 @@ class WireRun:
                 event.MODEL_USAGE, event.model_usage(None, request.provider, model, usage), lane
             )
 
-    def _without_secrets(self, response: Response) -> Response:
+    def _without_secrets(self, exchange: Exchange, response: Response) -> Response:
         headers = [
             (name, self.redactor.text(value))
             for name, value in response.headers
-            if name.lower() in _KEPT_HEADERS
+            if name.lower() in _KEPT_HEADERS or "ratelimit" in name.lower()
         ]
-        chunks = response.chunks
-        try:
-            text = response.body.decode("utf-8")
-        except UnicodeDecodeError:
-            return Response(response.status, headers, chunks, response.end)
-        kept = self.redactor.text(text)
-        if kept != text:
-            # Where a secret was the pieces are not those that came.
-            chunks = [chunks[-1]._replace(data=kept.encode("utf-8"))]
+        served = changed_body(
+            exchange.kind, [piece.data for piece in response.chunks], self.redactor
+        )
+        chunks = [response.chunks[n]._replace(data=data) for data, n in served]
         return Response(response.status, headers, chunks, response.end)
