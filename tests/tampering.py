@@ -110,7 +110,8 @@ def _row_changes(path: Path, own: list[bytes], foreign: list[bytes]) -> Iterator
             yield Change("rows swapped", path, b"".join(swapped), n)
         if n < len(foreign) and foreign[n] != row:
             replaced = [*own[:n], foreign[n], *own[n + 1 :]]
-            yield Change("row of another run", path, b"".join(replaced), n)
+            # A first row holds by itself, whosever it is: the second does not follow it.
+            yield Change("row of another run", path, b"".join(replaced), n or 1)
             if n:
                 yield Change("end of another run", path, b"".join(own[:n] + foreign[n:]), n)
 
