@@ -12,18 +12,16 @@ import logging
 import os
 import platform
 import random
-import shlex
 import shutil
-import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
 from bernstein.capture.guard import no_network
 from bernstein.capture.models.base import ModelName, default_model
+from bernstein.capture.source import find_source, rerun_command
 from bernstein.chain.compare import Comparison, compare_journals
 from bernstein.chain.decisions import DecisionLog
 from bernstein.chain.journal import EventJournal
@@ -31,7 +29,6 @@ from bernstein.chain.score import Score
 from bernstein.errors import (
     BernsteinError,
     BudgetError,
-    RecordingError,
     ReplayMissError,
     SealError,
 )
@@ -46,7 +43,6 @@ from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.body_key import find_body_key, make_body_key
-from bernstein.seal.evidence import unreadable_bodies, verify_run
 from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
 from bernstein.seal.proven_wire import recorded_responses
 from bernstein.seal.retention import prune_to
@@ -60,7 +56,7 @@ if TYPE_CHECKING:
 
     from bernstein.events.entry import JournalEntry
     from bernstein.recording.key import LlmCall
-    from bernstein.rundir import RunDir, SddDir
+    from bernstein.rundir import SddDir
     from bernstein.settings import Settings
 
 logger = logging.getLogger("bernstein.run")
@@ -93,9 +89,9 @@ class OpenRun:
         # How to end each call that is under way, by its seq.
         self.open_calls: dict[int, Callable[[], None]] = {}
         self._keys = KeyStore(settings.keys_dir, sdd.keys)
-        rerun = _rerun_command(settings)
+        rerun = rerun_command(settings)
         self.seal_problem: str | None = None
-        self.source, self.is_source_verified = _find_source(sdd, settings, self._keys, rerun)
+        self.source, self.is_source_verified = find_source(sdd, settings, self._keys, rerun)
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
@@ -378,60 +374,3 @@ class OpenRun:
         if self.source is None:
             return None
         return compare_journals(self.source.journal, self.dir.journal)
-
-
-def _find_source(
-    sdd: SddDir, settings: Settings, keys: KeyStore, rerun: str
-) -> tuple[RunDir | None, bool]:
-    """The run to play from, its evidence checked; and whether a key that is trusted sealed it."""
-    if settings.replay_run_id is None:
-        return None, False
-    source = sdd.find_recording(settings.replay_run_id)
-    if not source.journal.exists():
-        raise RecordingError(
-            f"run {source.run_id} has no journal: nothing proves its recording, so it is not "
-            "replayed\n  list the runs with: bernstein runs"
-        )
-    recorded = [path for path in (source.llm_calls, source.exchanges) if path.exists()]
-    if not recorded:
-        raise _no_recording(source, rerun)
-    project = sdd.project_of(source)
-    verdict = verify_run(source, project, keys)
-    is_empty = all(path.stat().st_size == 0 for path in recorded)
-    if is_empty and verdict.rows and read_chained_calls(source.journal).answers:
-        raise _no_recording(source, rerun)
-    if verdict.verdict == "mismatch":
-        where = "" if verdict.step_index is None else f" at row {verdict.step_index}"
-        why = f": {verdict.note}" if verdict.note else ""
-        raise RecordingError(
-            f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
-            f"replayed\n  see: bernstein replay {source.run_id} --verify"
-        )
-    if unreadable := unreadable_bodies(source, project, keys):
-        raise RecordingError(
-            f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"
-        )
-    return source, verdict.verdict == "verified"
-
-
-def _no_recording(source: RunDir, rerun: str) -> ReplayMissError:
-    return ReplayMissError(
-        f"replay miss: run {source.run_id} has no recorded calls\n  record one: {rerun}",
-        key="",
-        model="",
-        reason="no_recording",
-    )
-
-
-def _rerun_command(settings: Settings) -> str:
-    """How this process is run again as a recording: what a miss advises."""
-    program, *arguments = sys.argv or [""]
-    name = Path(program).name
-    if name in {"bernstein", "__main__.py"}:
-        command = ["bernstein", *arguments]
-    else:
-        command = ["python", program, *arguments]
-    seed = 42 if settings.seed is None else settings.seed
-    return (
-        f"env -u BERNSTEIN_REPLAY_RUN_ID BERNSTEIN_DETERMINISTIC_SEED={seed} {shlex.join(command)}"
-    )
