@@ -31,7 +31,7 @@ def test_asks(client):
     assert WORD in said.choices[0].message.content
 
 def test_asks_nobody():
-    assert True
+    assert WORD
 """
 
 
