@@ -991,3 +991,43 @@ def test_agents_that_a_recording_does_not_have_get_lanes_of_their_own(sdd: SddDi
         for session_id, text in (("x", "one"), ("y", "two"), ("z", "three"), ("y", "four")):
             assert asked(again, session_id, text) == 200
     assert again.code == 0  # type: ignore[attr-defined]
+
+
+def test_a_client_that_gives_up_during_a_hold_is_served_when_it_asks_again(sdd: SddDir) -> None:
+    released = threading.Event()
+
+    def answer(path: str, body: Any, number: int) -> Reply:
+        if "first" in json.dumps(body):
+            released.wait(5)  # the second request comes before the first answer
+        return own_answer(path, body, number)
+
+    with serving(answer) as upstream, session(sdd, upstream.base_url) as live:
+        url = live.server.base_url("openai")
+        args = (url, "/v1/chat/completions", request("first"))
+        waiting = threading.Thread(target=ask, args=args)
+        waiting.start()
+        while not upstream.seen:
+            time.sleep(0.01)
+        ask(url, "/v1/chat/completions", request("second"))
+        released.set()
+        waiting.join()
+    with session(sdd, replay="latest") as again:
+        url = again.server.base_url("openai")
+        parts = urlsplit(url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=0.5)
+        body = json.dumps(request("first"))
+        connection.request("POST", f"{parts.path}/v1/chat/completions", body)
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
+        connection.close()
+        time.sleep(0.2)
+        answers: list[int] = []
+        retry = threading.Thread(
+            target=lambda: answers.append(ask(url, "/v1/chat/completions", request("first"))[0])
+        )
+        retry.start()
+        time.sleep(0.2)
+        assert ask(url, "/v1/chat/completions", request("second"))[0] == 200
+        retry.join()
+        assert answers == [200]
+    assert again.run.store.first_miss is None
