@@ -1031,3 +1031,19 @@ def test_a_client_that_gives_up_during_a_hold_is_served_when_it_asks_again(sdd: 
         retry.join()
         assert answers == [200]
     assert again.run.store.first_miss is None
+
+
+def test_a_hostile_profile_in_a_recording_is_a_mismatch_and_no_fault(sdd: SddDir) -> None:
+    run = recorded_run(sdd)
+    run.seal.unlink()
+    sdd.spine.unlink()
+    for pattern, to in (("(", ""), ("a", "\\g<9>")):
+        info = run.read_info()
+        rule = {"op": "rewrite", "path": "**", "pattern": pattern, "to": to}
+        info["profile"] = {**info["profile"], "rules": [rule]}
+        run.write_info(info)
+        verdict = verify(sdd, run)
+        assert (verdict.verdict, verdict.reason) == ("mismatch", "recording")
+        done = bernstein("replay", run.run_id, "--trust", "--", sys.executable, "-c", "")
+        assert done.returncode == 1
+        assert "does not hold" in done.stderr

@@ -210,6 +210,8 @@ def test_every_profile_says_why_it_has_each_rule() -> None:
         '{"name":"x","version":1,"rules":[{"op":"burn","path":"a"}]}',
         '{"name":"x","version":1,"rules":[{"op":"rewrite","path":"a","pattern":"("}]}',
         '{"name":"x","version":1,"more":1}',
+        '{"name":"x","version":1,"rules":[{"op":"rename","path":"a","pattern":"a"}]}',
+        '{"name":"x","version":1,"rules":[{"op":"rewrite","path":"a","pattern":"a","to":"\\\\g<7>"}]}',
     ],
 )
 def test_what_is_no_profile_is_refused(text: str) -> None:

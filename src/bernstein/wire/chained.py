@@ -15,7 +15,7 @@ from bernstein.recording.answer import LlmAnswer, LlmFailure, ToolCall, Usage
 from bernstein.wire.answers import read_answer
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Match, Request, match_of
-from bernstein.wire.profile import Profile, load_profile
+from bernstein.wire.profile import Profile, load_profile, profile_of
 from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def terms_of(info: JsonObject) -> Terms:
     """
     profile = info.get("profile")
     return Terms(
-        load_profile("generic") if profile is None else convert(profile, Profile),
+        load_profile("generic") if profile is None else profile_of(profile),
         Folders(convert(info.get("folders") or {}, dict[str, str])),
     )
 

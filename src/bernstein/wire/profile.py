@@ -147,10 +147,32 @@ def parse_profile(data: bytes) -> Profile:
         UsageError: It holds none.
     """
     try:
-        profile = convert(decode_strict(data), Profile)
-        assert profile._steps is not None  # compiles every rule
-    except (CanonicalError, re.error) as error:
+        return profile_of(decode_strict(data))
+    except CanonicalError as error:
         raise UsageError(f"this is not a profile: {error}") from error
+
+
+def profile_of(value: JsonValue) -> Profile:
+    """The profile that a JSON value spells, its patterns compiled: a recording may be hostile.
+
+    Raises:
+        CanonicalError: It spells none.
+    """
+    profile = convert(value, Profile)
+    for rule in profile.rules:
+        for text in (getattr(rule, "pattern", ""), getattr(rule, "mask", "")):
+            try:
+                groups = re.compile(text).groups
+            except (re.error, RecursionError, OverflowError) as error:
+                raise CanonicalError("$.rules", f"no pattern: {error}") from error
+            if isinstance(rule, Rename) and text and groups < 1:
+                raise CanonicalError("$.rules", "a rename pattern needs a group")
+        if isinstance(rule, Rewrite):
+            try:
+                # On an alternative that always matches, a replacement shows what is wrong with it.
+                re.compile(f"(?:{rule.pattern})|").sub(rule.to, "")
+            except (re.error, IndexError) as error:
+                raise CanonicalError("$.rules", f"no replacement: {error}") from error
     return profile
 
 

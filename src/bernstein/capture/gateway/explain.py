@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_TEXT = 120
 _MAX_PATHS = 10
-_MAX_COMPARED = 50
+_MAX_COMPARED = 1000
 
 
 def explain_exchange_miss(
@@ -35,7 +35,7 @@ def explain_exchange_miss(
     rerun: str,
 ) -> ReplayMissError:
     """The miss of a request, with the nearest recorded one."""
-    match, request = exchange.match, exchange.request
+    match, request = exchange.match, exchange.kept
     same = [row for row in rows if (row.lane, row.key) == (exchange.lane, match.key)]
     reason = "exhausted" if same else ("never_recorded" if rows else "no_recording")
     where = f"{request.method} {request.path}"
@@ -83,10 +83,10 @@ def _nearest(
     blobs: BlobStore,
 ) -> tuple[ExchangeRow, list[tuple[str, str, str]]] | None:
     """The next unused row of the same lane, else the row with the largest share of equal text."""
-    text = exchange.request.body.decode("utf-8", "surrogateescape")
+    text = exchange.kept.body.decode("utf-8", "surrogateescape")
     best: tuple[tuple[bool, bool, float], ExchangeRow, str] | None = None
     for compared, (row, recorded) in enumerate(read_requests(list(rows), blobs)):
-        if recorded is None or compared >= _MAX_COMPARED * 20:
+        if recorded is None or compared >= _MAX_COMPARED:
             continue
         if (row.method, row.provider) != (exchange.request.method, exchange.request.provider):
             continue

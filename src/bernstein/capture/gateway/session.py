@@ -77,6 +77,8 @@ class GatewaySession:
             raise
         info = {} if self.run.source is None else self.run.source.read_info()
         self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
+        if not self.run.is_strict:
+            self.upstreams.update(upstreams or {})
         folders = Folders(
             {
                 "cwd": str(Path.cwd()),

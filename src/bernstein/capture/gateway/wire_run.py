@@ -123,13 +123,13 @@ class WireRun:
         self, request: Request, kept: Request, match: Match, lane: str
     ) -> tuple[Exchange, Response]:
         """Count and chain a request; its response is filled in as it comes."""
-        kind = kind_of(request.method, request.path)
+        kind = kind_of(kept.method, kept.path)
         with self.run.rows():
             seq, self._begun = self._begun, self._begun + 1
             digest = digest_of(match.request)
             if kind in MODEL_KINDS:
-                model = model_of(request.path, match.body)
-                payload = event.model_call(None, request.provider, model, digest)
+                model = model_of(kept.path, match.body)
+                payload = event.model_call(None, kept.provider, model, digest)
                 self.run.append(event.MODEL_CALL, payload, lane)
             else:
                 self.run.append(event.HTTP_REQUEST, event.http_request(digest), lane)
@@ -191,7 +191,7 @@ class WireRun:
         }
 
     def _chain(self, exchange: Exchange, said: Said) -> None:
-        request, match, lane = exchange.request, exchange.match, exchange.lane
+        request, match, lane = exchange.kept, exchange.match, exchange.lane
         if exchange.kind not in MODEL_KINDS:
             payload = event.http_response(match.key, said.outcome, said.answer)
             self.run.append(event.HTTP_RESPONSE, payload, lane)
