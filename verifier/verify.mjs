@@ -150,8 +150,10 @@ const digestForm = (name, data, blobs) => {
       const kept = keptOf(JSON.stringify([row.method, row.origin, row.path]));
       row.request = digestOfText(row.request, row.seq, kept, 8, blobs);
       if (!isRef(row.response)) row.response = digestRef(utf8(row.response));
-    } else if (name === "fixtures" && !isRef(row.response)) {
-      row.response = digestRef(jcs(row.response));
+    } else if (name === "fixtures") {
+      for (const member of ["request", "response"]) {
+        if (member in row && !isRef(row[member])) row[member] = digestRef(jcs(row[member]));
+      }
     }
     hash.update(jcs(row)).update("\n");
   }

@@ -244,8 +244,10 @@ def digest_form(name, data, blobs):
             row["request"] = digest_of_text(row["request"], row["seq"], kept, 8, blobs)
             if not is_ref(row["response"]):
                 row["response"] = digest_ref(row["response"].encode("utf-8"))
-        elif name == "fixtures" and not is_ref(row["response"]):
-            row["response"] = digest_ref(jcs(row["response"]))
+        elif name == "fixtures":
+            for member in ("request", "response"):
+                if member in row and not is_ref(row[member]):
+                    row[member] = digest_ref(jcs(row[member]))
         hashed.update(jcs(row) + b"\n")
     return {"rows": len(lines), "digest_form_sha256": hashed.hexdigest()}
 

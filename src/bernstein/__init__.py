@@ -11,9 +11,10 @@ from bernstein.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
-    from bernstein.capture.gateway.inprocess import record, replay
+    from bernstein.capture.gateway.inprocess import ReplayGateway, record, replay
     from bernstein.capture.llm import acall_llm, astream_llm, call_llm, stream_llm
     from bernstein.capture.scope import scope
+    from bernstein.capture.tools import new_uuid, now, rng, tool
     from bernstein.chain.compare import compare_journals
     from bernstein.chain.decisions import execution_fingerprint
     from bernstein.chain.diff import diff_journals
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         PlanError,
         ProofError,
         ProviderError,
+        RecordedToolError,
         RecordingError,
         ReplayMissError,
         SealError,
@@ -51,9 +53,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
-    "bernstein.capture.gateway.inprocess": ("record", "replay"),
+    "bernstein.capture.gateway.inprocess": ("ReplayGateway", "record", "replay"),
     "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "stream_llm"),
     "bernstein.capture.scope": ("scope",),
+    "bernstein.capture.tools": ("new_uuid", "now", "rng", "tool"),
     "bernstein.chain.compare": ("compare_journals",),
     "bernstein.chain.decisions": ("execution_fingerprint",),
     "bernstein.chain.diff": ("diff_journals",),
@@ -75,6 +78,7 @@ _HOMES = {
         "PlanError",
         "ProofError",
         "ProviderError",
+        "RecordedToolError",
         "RecordingError",
         "ReplayMissError",
         "SealError",
@@ -109,7 +113,9 @@ __all__ = [
     "PlanError",
     "ProofError",
     "ProviderError",
+    "RecordedToolError",
     "RecordingError",
+    "ReplayGateway",
     "ReplayMissError",
     "RunProjection",
     "SealError",
@@ -133,14 +139,18 @@ __all__ = [
     "execution_fingerprint",
     "load_plan",
     "load_replay_events",
+    "new_uuid",
+    "now",
     "project",
     "rebuild_state",
     "record",
     "replay",
     "replay_key",
+    "rng",
     "scope",
     "seal_journal_into_spine",
     "stream_llm",
+    "tool",
     "verify_journal",
 ]
 

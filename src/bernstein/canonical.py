@@ -288,7 +288,7 @@ def decode_strict(data: bytes) -> JsonValue:
     try:
         # Not json.loads(bytes): that would guess at UTF-16 and UTF-32.
         text = data.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value: JsonValue = _DECODER.decode(text)
     except CanonicalError:
         raise
     except UnicodeDecodeError as error:
@@ -297,7 +297,8 @@ def decode_strict(data: bytes) -> JsonValue:
         raise CanonicalError("$", f"nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:
         raise CanonicalError("$", f"not JSON: {error}") from error
-    _refuse_depth(value)
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _refuse_depth(value)
     return value
 
 
@@ -312,6 +313,9 @@ def _no_duplicates(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
 
 def _no_constant(name: str) -> JsonValue:
     raise CanonicalError("$", f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
 
 
 def _refuse_depth(value: JsonValue) -> None:

@@ -11,6 +11,7 @@
     │   ├── KeyUnavailableError  a key that cannot be read or made
     │   └── ModelUnavailableError  a model that cannot be asked from here
     ├── ProviderError            the provider failed; recorded, and raised again on replay
+    ├── RecordedToolError        a tool failed when it was recorded, with an exception of its own
     ├── BudgetError              the run has spent what its plan allows
     ├── ReplayMissError          the replay left its recording: the run must stop
     ├── DivergedError            a replay that is not what its recording was
@@ -119,6 +120,10 @@ class ProviderError(BernsteinError):
     def is_retryable(self) -> bool:
         """Whether asking again can help: no status (connection), 408, 409, 429 or 5xx."""
         return self.status is None or self.status in (408, 409, 429) or self.status >= 500
+
+
+class RecordedToolError(BernsteinError):
+    """A tool that failed when it was recorded, with an exception that is not built in."""
 
 
 class BudgetError(BernsteinError):

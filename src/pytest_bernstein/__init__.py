@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from bernstein.capture.gateway.inprocess import OpenGateway
+    from bernstein.capture.gateway.inprocess import ReplayGateway
 
 _MODES = {
     "none": "replay only; a test without a recording fails (the default)",
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _bernstein(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OpenGateway | None]:
+) -> Iterator[ReplayGateway | None]:
     marker = request.node.get_closest_marker("bernstein")
     if marker is None:
         yield None
@@ -77,7 +77,7 @@ def _bernstein(
 
 
 @pytest.fixture
-def bernstein_gateway(_bernstein: OpenGateway | None) -> OpenGateway:
+def bernstein_gateway(_bernstein: ReplayGateway | None) -> ReplayGateway:
     """The gateway of a marked test: ``base_url(provider)`` for clients that take no variable."""
     if _bernstein is None:
         pytest.fail("mark the test with pytest.mark.bernstein", pytrace=False)
@@ -107,7 +107,7 @@ def recording_folder(item: pytest.Item) -> Path:
 
 
 @contextmanager
-def _served(folder: Path, project: Path, mode: str, **options: Any) -> Iterator[OpenGateway]:
+def _served(folder: Path, project: Path, mode: str, **options: Any) -> Iterator[ReplayGateway]:
     import bernstein  # noqa: PLC0415 - not at start-up
     from bernstein.settings import environment_with  # noqa: PLC0415
 
@@ -129,7 +129,7 @@ def _served(folder: Path, project: Path, mode: str, **options: Any) -> Iterator[
         _save(opened, project, folder)
 
 
-def _save(opened: OpenGateway, project: Path, folder: Path) -> None:
+def _save(opened: ReplayGateway, project: Path, folder: Path) -> None:
     from bernstein.rundir import SddDir  # noqa: PLC0415 - not at start-up
     from bernstein.seal.save import save_recording  # noqa: PLC0415
     from bernstein.seal.signing import default_keys  # noqa: PLC0415

@@ -37,14 +37,15 @@ from bernstein.events.entry import GENESIS
 from bernstein.jsonl import open_append, read_lines, utc_now
 from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.calls import DeterministicStore
-from bernstein.recording.coverage import Answered, Coverage, recount
-from bernstein.recording.exchanges import ExchangeWriter, load_exchanges
+from bernstein.recording.coverage import Answered, Coverage, Guard, recount
+from bernstein.recording.exchanges import ExchangeRecording, ExchangeWriter, load_exchanges
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.body_key import find_body_key, make_body_key
 from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
 from bernstein.seal.proven_wire import recorded_responses
+from bernstein.seal.proven_world import recorded_fixtures
 from bernstein.seal.retention import prune_to
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
@@ -102,6 +103,7 @@ class OpenRun:
         self._lock_fd = open_append(self.dir.lock)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.is_wire = info["kind"] == "client"
+        self.guard: Guard = "python"
         self._info: JsonObject = {
             "v": 1,
             "run_id": self.dir.run_id,
@@ -185,6 +187,7 @@ class OpenRun:
         self.store.sync()
         if self.exchanges is not None:
             self.exchanges.sync()
+        self.fixtures.sync()
 
     def keep_from_network(self, allowed: Iterable[tuple[str, int]] = ()) -> None:
         """Refuse every connection of this process, but to these, until the run is closed."""
@@ -353,21 +356,30 @@ class OpenRun:
         misses: list[bool] = []
         for line in read_lines(self.dir.misses):
             misses.append(bool(decode_canonical(line.data)["strict"]))
+        chained = read_chained_calls(self.dir.journal)
         return recount(
             self._recorded_answers(),
-            (said.answer for said in read_chained_calls(self.dir.journal).answers),
+            (said.answer for said in chained.answers + chained.fixtures),
             misses,
             is_strict=self.is_strict,
-            guard=("proxy" if self.is_wire else "python") if self.is_strict else "none",
+            guard=self.guard if self.is_strict else "none",
         )
 
     def _recorded_answers(self) -> Iterator[Answered]:
         assert self.source is not None
+        for _, answered in recorded_fixtures(self.source.fixtures):
+            yield answered
         if self.source.exchanges.exists():
-            terms = terms_of(self.source.read_info())
             recording = load_exchanges(self.source.exchanges)
-            return recorded_responses(recording, self.store.blobs, terms)
-        return recorded_answers(self.store.recording, self.store.blobs)
+            chained = read_chained_calls(self.source.journal).answers
+            # What was checked against the chain before the first answer need not be read again.
+            yield from (said.answer for said in chained)
+            if len(recording.rows) > len(chained):
+                rest = ExchangeRecording(recording.rows[len(chained) :])
+                terms = terms_of(self.source.read_info())
+                yield from recorded_responses(rest, self.store.blobs, terms)
+        else:
+            yield from recorded_answers(self.store.recording, self.store.blobs)
 
     def comparison(self) -> Comparison | None:
         """How a closed replay's journal relates to its source's; None for a recording."""

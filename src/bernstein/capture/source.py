@@ -44,11 +44,14 @@ def find_source(
             f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
-    if unreadable := unreadable_bodies(source, project, keys):
+    is_verified = verdict.verdict == "verified"
+    # A verified run says by itself which of its bodies are not here.
+    unreadable = verdict.note if is_verified else unreadable_bodies(source, project, keys)
+    if unreadable:
         raise RecordingError(
             f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"
         )
-    return source, verdict.verdict == "verified"
+    return source, is_verified
 
 
 def _no_recording(source: RunDir, rerun: str) -> ReplayMissError:

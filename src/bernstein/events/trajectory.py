@@ -45,6 +45,7 @@ DURABLE_EVENTS = frozenset({TOOL_PROPOSED, TOOL_APPROVED, TOOL_DENIED, PROVIDER_
 CHECKPOINT = "checkpoint"
 HTTP_REQUEST = "http.request"
 HTTP_RESPONSE = "http.response"
+FIXTURE_ANSWERED = "fixture.answered"
 ARTIFACT_WRITTEN = "artifact.written"
 SIGNAL_CHECKED = "signal.checked"
 DECISION_MADE = "decision.made"
@@ -112,6 +113,13 @@ def http_request(request: DigestRef) -> JsonObject:
 def http_response(key: str, outcome: Literal["ok", "error"], answer: DigestRef) -> JsonObject:
     """What came of such a request; ``answer`` covers status and body."""
     return {"key": key, "outcome": outcome, "answer": answer.to_json()}
+
+
+def fixture_answered(
+    kind: str, key: str, outcome: Literal["ok", "error"], answer: DigestRef
+) -> JsonObject:
+    """Payload of ``fixture.answered``: what the world beside the model answered."""
+    return {"kind": kind, "key": key, "outcome": outcome, "answer": answer.to_json()}
 
 
 def checkpoint(checkpoint_id: str, label: str | None, state: DigestRef) -> JsonObject:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+# What keeps a replay from the network. python: an audit hook on this process's own sockets; proxy:
+# a child is pointed at a proxy that refuses; netns: a child has no other network; none: nothing.
+Guard: TypeAlias = Literal["python", "proxy", "netns", "none"]
 
 
 class Answered(NamedTuple):
@@ -26,7 +31,7 @@ class Coverage(NamedTuple):
     unused: tuple[Answered, ...]
     recorded: int
     is_strict: bool
-    guard: str
+    guard: Guard
 
     def line(self) -> str:
         """The coverage line, as it stands on standard error."""
@@ -48,7 +53,7 @@ def recount(
     misses: Iterable[bool],
     *,
     is_strict: bool,
-    guard: str,
+    guard: Guard,
 ) -> Coverage:
     """Count a replay's coverage.
 

@@ -17,6 +17,7 @@ from bernstein.canonical import (
     as_ref,
     canonical_bytes,
     convert,
+    decode_canonical,
     decode_strict,
     digest_of_bytes,
     sha256_hex,
@@ -112,6 +113,9 @@ class ExchangeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return data
 
 
+_DECODER = msgspec.json.Decoder(ExchangeRow)
+
+
 def parse_exchange_row(line: bytes) -> ExchangeRow:
     """The row that ``line`` holds.
 
@@ -119,10 +123,14 @@ def parse_exchange_row(line: bytes) -> ExchangeRow:
         RecordingError: It holds none.
     """
     try:
-        value = decode_strict(line)
-        for name in ("request", "response"):
-            value[name] = msgspec.Raw(canonical_bytes(value[name]))
-        row = convert(value, ExchangeRow)
+        value = decode_canonical(line)
+        try:
+            row = _DECODER.decode(line)
+        except (msgspec.ValidationError, msgspec.DecodeError):
+            # msgspec reads no lone surrogates.
+            for name in ("request", "response"):
+                value[name] = msgspec.Raw(canonical_bytes(value[name]))
+            row = convert(value, ExchangeRow)
     except (CanonicalError, KeyError, TypeError) as error:
         raise RecordingError(f"not a recorded exchange: {error}") from error
     count = len(row.chunks)

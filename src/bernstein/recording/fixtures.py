@@ -1,7 +1,8 @@
 """Answers of the world beside the model, kept for replay: ``fixtures.jsonl``.
 
-A row is JCS {seq, kind, key, outcome, response, lane}. A kind with a key never falls back to
-another key.
+A row is JCS {seq, kind, key, outcome, response, lane}, and ``request`` where a miss is explained by
+it. What was asked with a key never falls back to another key; what was asked without one is
+answered by kind, in the order of ``seq``, which is the order of asking.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from bernstein.canonical import (
     JsonObject,
+    JsonValue,
     as_ref,
     canonical_bytes,
     decode_canonical,
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bernstein.recording.blobs import BlobStore
+
+
+Outcome: TypeAlias = Literal["ok", "error"]
+
+
+class Fixture(NamedTuple):
+    """One recorded answer; its bodies as they are stored."""
+
+    seq: int
+    outcome: Outcome
+    response: JsonValue
+    request: JsonValue = None
 
 
 def fixture_key(kind: str, request: JsonObject) -> str:
@@ -50,7 +64,7 @@ class FixtureStore:
         Raises:
             RecordingError: ``replay_from`` holds a line that is not a fixture.
         """
-        self._queues: dict[tuple[str, str, str], deque[Any]] = {}
+        self._queues: dict[tuple[str, str, str], deque[Fixture]] = {}
         if replay_from is not None:
             self._load(replay_from)
         self._record_to = record_to
@@ -63,52 +77,99 @@ class FixtureStore:
     def _load(self, path: Path) -> None:
         if not path.exists():
             return
+        found: list[tuple[tuple[str, str, str], Fixture]] = []
         for number, line in enumerate(read_lines(path), 1):
             if not line.is_whole:
-                return
+                break
             try:
                 row = decode_canonical(line.data)
                 at = (row["kind"], row["lane"], row["key"])
-                self._queues.setdefault(at, deque()).append(row["response"])
+                fixture = Fixture(row["seq"], row["outcome"], row["response"], row.get("request"))
+                found.append((at, fixture))
             except (CanonicalError, KeyError, TypeError) as error:
                 raise RecordingError(f"{path}, line {number} is damaged: {error}") from error
+        for at, fixture in sorted(found, key=lambda pair: pair[1].seq):
+            self._queues.setdefault(at, deque()).append(fixture)
 
-    def take(self, kind: str, key: str, lane: str) -> JsonObject | None:
-        """The next recorded response for this key in this lane, or None."""
+    def begin(self) -> int:
+        """Count an answer that is asked for; returns its ``seq``."""
+        with self._lock:
+            self._seq += 1
+            return self._seq - 1
+
+    def take(self, kind: str, key: str, lane: str) -> Fixture | None:
+        """The next recorded answer for this key in this lane, its response read, or None."""
         with self._lock:
             queue = self._queues.get((kind, lane, key))
-            response: JsonObject | None = queue.popleft() if queue else None
-        ref = as_ref(response)
+            fixture = queue.popleft() if queue else None
+        if fixture is None:
+            return None
+        return fixture._replace(response=self._read(fixture.response, key))
+
+    def waiting(self, kind: str) -> list[tuple[str, JsonValue]]:
+        """Key and request of each answer of this kind that nobody has asked for, in order."""
+        with self._lock:
+            left = [
+                (fixture.seq, key, fixture.request)
+                for (known, _, key), queue in self._queues.items()
+                if known == kind
+                for fixture in queue
+            ]
+        return [
+            (key, self._read(request, key)) for _, key, request in sorted(left, key=lambda x: x[0])
+        ]
+
+    def _read(self, stored: JsonValue, key: str) -> JsonValue:
+        ref = as_ref(stored)
         if ref is None:
-            return response
+            return stored
         data = self._recorded_blobs.get(ref)
         if sha256_hex(data) != ref.digest:
             raise RecordingError(f"the fixture {key} has the body of another one")
-        opened: JsonObject = decode_canonical(data)
+        opened: JsonValue = decode_canonical(data)
         return opened
 
-    def record(self, kind: str, key: str, lane: str, response: JsonObject) -> None:
-        """Write one response."""
-        if self._blobs.encrypts:
-            body = canonical_bytes(response)
-            response = self._blobs.put_encrypted(digest_of_bytes(body), body).to_json()
+    def _stored(self, value: JsonValue) -> JsonValue:
+        if not self._blobs.encrypts:
+            return value
+        body = canonical_bytes(value)
+        return self._blobs.put_encrypted(digest_of_bytes(body), body).to_json()
+
+    def record(
+        self,
+        kind: str,
+        key: str,
+        lane: str,
+        response: JsonValue,
+        *,
+        seq: int | None = None,
+        outcome: Outcome = "ok",
+        request: JsonObject | None = None,
+    ) -> None:
+        """Write one answer; without ``seq`` it is counted now."""
+        row: JsonObject = {
+            "seq": self.begin() if seq is None else seq,
+            "kind": kind,
+            "key": key,
+            "outcome": outcome,
+            "response": self._stored(response),
+            "lane": lane,
+        }
+        if request is not None:
+            row["request"] = self._stored(request)
         with self._lock:
             if self._fd < 0:
                 self._fd = open_append(self._record_to)
-            row = {
-                "seq": self._seq,
-                "kind": kind,
-                "key": key,
-                "outcome": "ok",
-                "response": response,
-                "lane": lane,
-            }
             append_line(self._fd, canonical_bytes(row) + b"\n")
-            self._seq += 1
+
+    def sync(self) -> None:
+        """Put the written rows on disk."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
 
     def close(self) -> None:
         """Put everything on disk and close the file; a second call does nothing."""
+        self.sync()
         if self._fd >= 0:
-            os.fsync(self._fd)
             os.close(self._fd)
             self._fd = -1

@@ -75,7 +75,7 @@ async def run_command(command: str, workspace: Path, run: OpenRun, lane: str) ->
     recorded = run.fixtures.take(_KIND, key, lane) if run.source is not None else None
     if recorded is not None:
         try:
-            result = convert(recorded, CommandResult)
+            result = convert(recorded.response, CommandResult)
         except CanonicalError as error:
             raise RecordingError(
                 f"the recorded result of {command[:200]!r} is damaged: {error}"

@@ -84,7 +84,10 @@ def digest_forms(run: RunDir, blobs: BlobStore) -> dict[str, Iterator[bytes]]:
 
     def fixture(line: bytes) -> JsonObject:
         value: JsonObject = decode_canonical(line)
-        return {**value, "response": _ref(value["response"])}
+        return {
+            **value,
+            **{name: _ref(value[name]) for name in ("request", "response") if name in value},
+        }
 
     forms: dict[str, tuple[Path, Callable[[bytes], JsonObject]]] = {
         "llm_calls": (run.llm_calls, call),

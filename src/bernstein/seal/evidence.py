@@ -26,6 +26,7 @@ from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import Difference, first_difference, read_chained_calls
 from bernstein.seal.proven_wire import first_wrong_exchange
+from bernstein.seal.proven_world import first_wrong_fixture
 from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
@@ -295,11 +296,12 @@ def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None
 def _first_difference(run: RunDir, blobs: BlobStore) -> Difference | None:
     if not (run.llm_calls.exists() or run.exchanges.exists()):
         return None  # a strict replay records nothing; what a seal says is checked by its digest
-    for path in (run.llm_calls, run.exchanges):
-        for line in read_lines(path) if path.exists() else ():
-            if line.is_whole:
-                decode_canonical(line.data)
+    for line in read_lines(run.llm_calls) if run.llm_calls.exists() else ():
+        if line.is_whole:
+            decode_canonical(line.data)
     chained = read_chained_calls(run.journal)
+    if (wrong := first_wrong_fixture(run.fixtures, chained)) is not None:
+        return wrong
     if run.exchanges.exists():
         terms = terms_of(run.read_info())
         return first_wrong_exchange(load_exchanges(run.exchanges), chained, blobs, terms)
@@ -323,6 +325,6 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
 def _fixture_refs(run: RunDir) -> set[DigestRef]:
     if not run.fixtures.exists():
         return set()
-    lines = (line.data for line in read_lines(run.fixtures) if line.is_whole)
-    refs = (as_ref(decode_canonical(line)["response"]) for line in lines)
+    rows = [decode_canonical(line.data) for line in read_lines(run.fixtures) if line.is_whole]
+    refs = (as_ref(row.get(name)) for row in rows for name in ("request", "response"))
     return {ref for ref in refs if ref is not None}

@@ -15,6 +15,7 @@ from bernstein.canonical import JsonObject, decode_strict, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
 from bernstein.events.trajectory import (
+    FIXTURE_ANSWERED,
     HTTP_REQUEST,
     HTTP_RESPONSE,
     MODEL_ANSWER,
@@ -69,10 +70,14 @@ class ChainedAnswer:
 
 @dataclass(slots=True)
 class ChainedCalls:
-    """What a journal says of a run's calls: lane and prompt digest by beginning, and answers."""
+    """What a journal says of a run's calls: lane and prompt digest by beginning, and answers.
+
+    ``fixtures`` are the answers of the world beside the model.
+    """
 
     begun: list[tuple[str, str]] = field(default_factory=list)
     answers: list[ChainedAnswer] = field(default_factory=list)
+    fixtures: list[ChainedAnswer] = field(default_factory=list)
     is_finished: bool = False
 
 
@@ -96,12 +101,11 @@ def read_chained_calls(journal: Path) -> ChainedCalls:
 def _add(entry: JournalEntry, found: ChainedCalls) -> None:
     if entry.event in _BEGUN:
         found.begun.append((entry.lane, payload_of(entry)[_BEGUN[entry.event]]["digest"]))
-    elif entry.event in {MODEL_ANSWER, HTTP_RESPONSE}:
+    elif entry.event in {MODEL_ANSWER, HTTP_RESPONSE, FIXTURE_ANSWERED}:
         payload = payload_of(entry)
         answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
-        found.answers.append(
-            ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun))
-        )
+        answers = found.fixtures if entry.event == FIXTURE_ANSWERED else found.answers
+        answers.append(ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun)))
     elif (
         entry.event == MODEL_USAGE and found.answers and found.answers[-1].index == entry.index - 1
     ):

@@ -32,6 +32,9 @@ class Change(Protocol):
     def takes(self, name: str) -> bool:
         """Whether deltas of this name are changed."""
 
+    def may_change(self, document: str) -> bool:
+        """False where nothing in a JSON document, as it is spelled, is changed."""
+
 
 class Served(NamedTuple):
     """A piece of a body, and the number of the original piece in which its end came."""
@@ -76,6 +79,8 @@ def _encoded(text: str) -> bytes:
 
 def _changed_text(text: str, change: Change) -> str:
     """A body or an event's data, its decoded strings changed where it is JSON."""
+    if not change.may_change(text):
+        return text
     try:
         value = decode_strict(_encoded(text))
     except CanonicalError:
@@ -109,7 +114,7 @@ def _changed_events(events: list[str], kind: str, change: Change) -> list[str] |
             out.append(change.text(event))
             continue
         # What stands whole in one event: a final object that repeats the text.
-        whole = change.value(value)
+        whole = change.value(value) if place in changed or change.may_change(event) else value
         out.append(_with_data(event, whole) if place in changed or whole != value else event)
     return out if out != events else None
 

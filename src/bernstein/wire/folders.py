@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from bernstein.canonical import JsonValue
-from bernstein.wire.pieces import replace_in_pieces
+from bernstein.wire.pieces import Finder
 
 # What is signed or no text: a change would break it.
 SIGNED_BLOCKS = frozenset({"thinking", "redacted_thinking"})
@@ -40,11 +40,15 @@ class Folders:
                 self.spelled.setdefault(path, f"<{name}>")
                 if path.count("/") > 1:
                     self.spelled.setdefault(slug(path), f"<{name}-slug>")
-        self._pattern = _pattern(self.spelled)
+        self._finder = Finder(_pattern(self.spelled), self.spelled)
 
     def to_variables(self, text: str) -> str:
         """``text`` with each folder as its variable."""
-        return self._pattern.sub(lambda found: self.spelled[found[0]], text)
+        return self._finder.replace(text, lambda found: self.spelled[found[0]])
+
+    def may_stand_in(self, document: str) -> bool:
+        """False where no text of a JSON document, as it is spelled, names a folder."""
+        return self._finder.may_find_in_json(document)
 
     def moved_to(self, other: Folders) -> Move:
         """What turns a text about these folders into one about those of ``other``."""
@@ -63,14 +67,18 @@ class Move:
 
     def __init__(self, moves: Mapping[str, str]) -> None:
         self._moves = dict(moves)
-        self._pattern = _pattern(moves)
+        self._finder = Finder(_pattern(moves), moves)
 
     def __bool__(self) -> bool:
         return bool(self._moves)
 
     def text(self, text: str) -> str:
         """``text`` with each recorded folder replaced."""
-        return self._pattern.sub(lambda found: self._moves[found[0]], text)
+        return self._finder.replace(text, lambda found: self._moves[found[0]])
+
+    def may_change(self, document: str) -> bool:
+        """False where no text of a JSON document is changed; ``document`` is as it is spelled."""
+        return self._finder.may_find_in_json(document)
 
     def value(self, value: JsonValue) -> JsonValue:
         """A JSON value with each recorded folder in its texts replaced, but for what is signed."""
@@ -82,7 +90,7 @@ class Move:
 
     def pieces(self, pieces: list[str]) -> list[str]:
         """Pieces of one text, a folder in it replaced in the piece where it begins."""
-        return replace_in_pieces(pieces, self._pattern, lambda found: self._moves[found[0]])
+        return self._finder.replace_in_pieces(pieces, lambda found: self._moves[found[0]])
 
 
 def each_open_text(value: JsonValue, change: Callable[[str], str]) -> JsonValue:

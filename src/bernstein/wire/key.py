@@ -77,7 +77,9 @@ def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
     stands: JsonValue = None
     if request.body:
         try:
-            body = profile.normalise(decode_strict(request.body), prepare)
+            body = decode_strict(request.body)
+            names_folders = folders.may_stand_in(request.body.decode())
+            body = profile.normalise(body, prepare if names_folders else None)
             canonical_bytes(body)
             stands = body
         except CanonicalError:

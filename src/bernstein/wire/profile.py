@@ -115,9 +115,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     lane_headers: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
 
-    def normalise(self, body: JsonValue, prepare: Callable[[str], str]) -> JsonValue:
+    def normalise(self, body: JsonValue, prepare: Callable[[str], str] | None) -> JsonValue:
         """``body`` after the rules; ``prepare`` is applied first, to texts that are not signed."""
-        value = each_open_text(body, prepare)
+        value = body if prepare is None else each_open_text(body, prepare)
         names: _Names = {}
         for step in self._steps:
             value = step(value, names)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from bernstein.canonical import JsonValue, decode_strict
 from bernstein.errors import CanonicalError
 from bernstein.wire.folders import OPAQUE_MEMBERS
-from bernstein.wire.pieces import replace_in_pieces
+from bernstein.wire.pieces import Finder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +36,7 @@ _MIN_QUERY_CHARS = 16
 _MEMBERS = frozenset(
     {"access_token", "refresh_token", "id_token", "client_secret", "api_key", "apikey", "password"}
 )
+_QUOTED_MEMBERS = tuple(f'"{name}"' for name in sorted(_MEMBERS))
 # Forms that tokens of well-known services have; each is anchored at its own prefix, which may
 # stand behind an escape of raw JSON.
 _TOKENS = re.compile(
@@ -52,6 +53,11 @@ _TOKENS = re.compile(
     )""",
     re.VERBOSE,
 )
+# Every token holds one of these.
+_TOKEN_PARTS = (
+    *("sk-", "AIza", "ya29.", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *("xox", "AKIA", "ASIA", "hf_", "npm_", "pypi-", "eyJ"),
+)
 
 
 class Redactor:
@@ -60,7 +66,7 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         """Begin with ``known`` secrets, as the values of variables that hold keys."""
         self._known: set[str] = set()
-        self._pattern = _TOKENS
+        self._finder = Finder(_TOKENS, _TOKEN_PARTS)
         for value in known:
             self._learn(value)
 
@@ -91,24 +97,34 @@ class Redactor:
         self._known |= {value, quote(value, safe=""), unquote(value)}
         longest_first = sorted(self._known, key=len, reverse=True)
         known = "|".join(map(re.escape, longest_first))
-        self._pattern = re.compile(f"{known}|{_TOKENS.pattern}", re.VERBOSE)
+        pattern = re.compile(f"{known}|{_TOKENS.pattern}", re.VERBOSE)
+        self._finder = Finder(pattern, (*longest_first, *_TOKEN_PARTS))
 
     # --- what is changed
 
     def text(self, text: str) -> str:
         """``text`` with each secret replaced."""
-        return self._pattern.sub(SECRET, text)
+        return self._finder.replace(text, lambda _: SECRET)
 
     def pieces(self, pieces: list[str]) -> list[str]:
         """Pieces of one text, a secret replaced in the piece where it begins."""
-        return replace_in_pieces(pieces, self._pattern, lambda _: SECRET)
+        return self._finder.replace_in_pieces(pieces, lambda _: SECRET)
 
     def takes(self, name: str) -> bool:
         """Whether deltas of this name are changed: not a signature."""
         return name not in OPAQUE_MEMBERS
 
+    def may_change(self, document: str) -> bool:
+        """False where a JSON document holds no secret; ``document`` is as it is spelled."""
+        lowered = document.lower()
+        return self._finder.may_find_in_json(document) or any(
+            name in lowered for name in _QUOTED_MEMBERS
+        )
+
     def body(self, text: str) -> str:
         """A body with each secret replaced, in decoded strings where it is JSON."""
+        if not self.may_change(text):
+            return text
         try:
             value = decode_strict(text.encode("utf-8"))
         except (CanonicalError, UnicodeEncodeError):

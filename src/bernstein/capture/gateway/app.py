@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, assert_never
 
 from bernstein.capture.gateway.live import ClientLeftError, Upstream
+from bernstein.capture.gateway.player import Begin, Linger, Pause, Wait
 from bernstein.wire.key import Request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from bernstein.capture.gateway.player import Player
+    from bernstein.capture.gateway.player import Effect, Player, Policy
     from bernstein.capture.gateway.wire_run import WireRun
 
     Scope = Mapping[str, Any]
@@ -81,12 +83,17 @@ class Gateway:
             lane = wire.lane_of(request, match)
         else:
             lane, row = player.take(request, match)
+            if row is not None and not await _play(player.enter(row), client):
+                return
         exchange, response = wire.begin(request, kept, match, lane)
         try:
+            said = None
+            if player is not None and row is None:
+                said = await asyncio.to_thread(player.missed, exchange)
             if player is not None and row is not None:
-                await player.serve(exchange, row, response, client)
-            elif player is not None and not await player.lets_live(exchange):
-                await player.refuse(exchange, response, client)
+                await _play(player.play(exchange, row, response), client)
+            elif player is not None and said is not None:
+                await _play(player.refuse(exchange, response, said), client)
             else:
                 assert self._upstream is not None
                 await self._upstream.ask(exchange, response, client)
@@ -96,6 +103,8 @@ class Gateway:
         finally:
             # Before the last byte: whoever reads the end of an answer finds it recorded.
             wire.end(exchange, response)
+            if player is not None and row is not None:
+                player.ended(row)
         if response.end in {"cut", "left"}:
             raise CutError("the response was cut off here")
         await client.finish()
@@ -110,6 +119,40 @@ class Gateway:
                     await self._upstream.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def _play(policy: Policy, client: _Client) -> bool:
+    """Serve a client what a policy says; whether that came to its end before the client left."""
+    answer = False
+    try:
+        with suppress(StopIteration):
+            effect = next(policy)
+            while True:
+                answer = await _act(effect, client)
+                effect = policy.send(answer)
+    except ClientLeftError:
+        return False
+    finally:
+        policy.close()
+    return True
+
+
+async def _act(effect: Effect, client: _Client) -> bool:
+    """Do what a policy asks for; whether it was done in time."""
+    match effect:
+        case bytes():
+            await client.send(effect)
+        case Begin(status, headers):
+            await client.start(status, headers)
+        case Pause(seconds):
+            await client.unless_left(asyncio.sleep(seconds))
+        case Wait(ticket, bound_s):
+            return await client.waits(asyncio.wrap_future(ticket), bound_s)
+        case Linger(bound_s):
+            return await client.waits(asyncio.Event().wait(), bound_s)
+        case _:
+            assert_never(effect)
+    return True
 
 
 def _value(headers: list[tuple[str, str]], name: str) -> str | None:
@@ -161,8 +204,13 @@ class _Client:
             raise ClientLeftError
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def unless_left(self, work: Awaitable[None], bound_s: float | None = None) -> None:
-        """Wait for ``work``; see ``live.Client``."""
+    async def unless_left(self, work: Awaitable[Any], bound_s: float | None = None) -> None:
+        """Wait for ``work``.
+
+        Raises:
+            ClientLeftError: Nobody waits any more.
+            TimeoutError: It took longer than ``bound_s``.
+        """
         task = asyncio.ensure_future(work)
         watched = {task} if self._left is None else {task, self._left}
         try:
@@ -173,10 +221,23 @@ class _Client:
             if not task.done():
                 task.cancel()
         if task in done:
-            return task.result()
+            task.result()
+            return
         if not done:
             raise TimeoutError
         raise ClientLeftError
+
+    async def waits(self, work: Awaitable[Any], bound_s: float) -> bool:
+        """Whether ``work`` is done in time.
+
+        Raises:
+            ClientLeftError: Nobody waits any more.
+        """
+        try:
+            await self.unless_left(work, bound_s)
+        except TimeoutError:
+            return False
+        return True
 
     async def finish(self) -> None:
         """End the body."""

@@ -59,6 +59,7 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
         upstreams=options.upstreams,
         is_paced=options.is_paced,
         trusts=options.trusts,
+        guard="proxy",
         rerun=f"bernstein record -- {shlex.join(options.argv)}",
     )
     code = 1

@@ -11,31 +11,94 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import httpx2
 
 from bernstein.capture.gateway.child import no_keys, pointers
 from bernstein.capture.gateway.session import GatewaySession
+from bernstein.capture.gateway.transport import async_transport, sync_transport
+from bernstein.capture.gateway.world import Kind, World
 from bernstein.errors import DivergedError, SealError, UsageError
 from bernstein.rundir import open_sdd
 from bernstein.settings import environment_with, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from bernstein.canonical import JsonObject, JsonValue
 
 _one_block = threading.Lock()
+_open_world: World | None = None
 
 
-class OpenGateway:
-    """What a block is given: where to go, and which run it is."""
+class ReplayGateway:
+    """What a block is given: ways for what is asked inside it, to be recorded or served.
+
+    Attributes:
+        run_id: The block's run.
+        path: Its folder.
+    """
 
     def __init__(self, session: GatewaySession) -> None:
         self._session = session
         self.run_id = session.run.dir.run_id
         self.path = session.run.dir.path
+        self.world = World(session.run, session.wire.redactor)
 
     def base_url(self, provider: str) -> str:
         """Where a client finds a provider (openai, anthropic, google, or a name of yours)."""
         return self._session.server.base_url(provider)
+
+    def transport(self, library: Any = httpx2, inner: Any = None) -> Any:
+        """A transport for ``Client(transport=…)``: what goes through it needs no socket.
+
+        Args:
+            library: ``httpx2`` or ``httpx``, as the client is.
+            inner: The library's transport for what goes live, else its own.
+        """
+        return sync_transport(self._session, library, inner)
+
+    def async_transport(self, library: Any = httpx2, inner: Any = None) -> Any:
+        """Like ``transport``, for ``AsyncClient(transport=…)``."""
+        return async_transport(self._session, library, inner)
+
+    def answer(
+        self,
+        kind: Kind,
+        request: JsonObject | None,
+        produce: Callable[[], JsonValue],
+        errors: Sequence[type[Exception]] = (),
+    ) -> JsonValue:
+        """The recorded answer of the world to a request, else what ``produce`` gives, recorded.
+
+        Args:
+            kind: llm, tool, clock, random, uuid or custom.
+            request: What the answer depends on, an object of JSON; None where that is nothing:
+                such answers are served in the order of asking.
+            produce: Asks the world; its answer is kept as JSON, and given as JSON gives it back.
+            errors: Exceptions of yours that a replay raises again as themselves; built-in ones
+                are, and any other is raised as a RecordedToolError.
+        Raises:
+            ReplayMissError: A strict replay has no (further) answer to it.
+            UsageError: Request or answer hold what JSON does not.
+        """
+        return self.world.answer(kind, request, produce, errors)
+
+    async def aanswer(
+        self,
+        kind: Kind,
+        request: JsonObject | None,
+        produce: Callable[[], Awaitable[JsonValue]],
+        errors: Sequence[type[Exception]] = (),
+    ) -> JsonValue:
+        """Like ``answer``, for what is awaited."""
+        return await self.world.aanswer(kind, request, produce, errors)
+
+
+def open_world() -> World | None:
+    """The world of the open block, if there is one."""
+    return _open_world
 
 
 @contextmanager
@@ -45,7 +108,7 @@ def record(
     upstreams: Mapping[str, str] | None = None,
     sdd_dir: Path | str | None = None,
     extend: str | None = None,
-) -> Iterator[OpenGateway]:
+) -> Iterator[ReplayGateway]:
     """Record what the block asks of model providers.
 
     Args:
@@ -70,14 +133,19 @@ def record(
 
 @contextmanager
 def replay(
-    run: str | Path, *, sdd_dir: Path | str | None = None, is_paced: bool = False
-) -> Iterator[OpenGateway]:
+    run: str | Path,
+    *,
+    sdd_dir: Path | str | None = None,
+    is_paced: bool = False,
+    allow: Iterable[tuple[str, int]] = (),
+) -> Iterator[ReplayGateway]:
     """Answer the block from a recorded run; nothing of this process reaches the network.
 
     Args:
         run: A run's id, a unique prefix, ``latest``, or the folder of a saved recording.
         sdd_dir: The project's folder, instead of looking for ``.sdd``.
         is_paced: Whether answers come as slowly as they were recorded.
+        allow: Hosts and ports that may be reached all the same, a database of the test for example.
     Raises:
         ReplayMissError: The block asked for what was not recorded, whatever it made of the answer.
         DivergedError: It asked for less, or in another order within a lane.
@@ -87,14 +155,22 @@ def replay(
     folder = Path(sdd_dir) if sdd_dir is not None else settings.sdd_dir
 
     def begin() -> GatewaySession:
-        return GatewaySession(open_sdd(folder), settings, argv=["replay"], is_paced=is_paced)
+        return GatewaySession(
+            open_sdd(folder),
+            settings,
+            argv=["replay"],
+            is_paced=is_paced,
+            guard="python",
+            allow=allow,
+        )
 
     with _served(begin) as opened:
         yield opened
 
 
 @contextmanager
-def _served(begin: Callable[[], GatewaySession]) -> Iterator[OpenGateway]:
+def _served(begin: Callable[[], GatewaySession]) -> Iterator[ReplayGateway]:
+    global _open_world  # noqa: PLW0603 - a block is of the whole process
     if not _one_block.acquire(blocking=False):
         raise UsageError("a record or replay block is open already; they are of the whole process")
     try:
@@ -105,10 +181,13 @@ def _served(begin: Callable[[], GatewaySession]) -> Iterator[OpenGateway]:
                 variables = pointers(session.server, session.upstreams)
                 if session.is_replay:
                     variables |= no_keys()
+                gateway = ReplayGateway(session)
+                _open_world = gateway.world
                 with environment_with(variables):
-                    yield OpenGateway(session)
+                    yield gateway
             code = 0
         finally:
+            _open_world = None
             result = session.finish(code)
     finally:
         _one_block.release()

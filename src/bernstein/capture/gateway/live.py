@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
 
 from bernstein.wire.protocol import error_body
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
     from bernstein.wire.key import Request
 
@@ -50,14 +48,6 @@ class Client(Protocol):
             ClientLeftError: Nobody reads any more.
         """
 
-    async def unless_left(self, work: Awaitable[None], bound_s: float | None = None) -> None:
-        """Wait for ``work``.
-
-        Raises:
-            ClientLeftError: Nobody waits any more.
-            TimeoutError: It took longer than ``bound_s``.
-        """
-
 
 class ClientLeftError(Exception):
     """The client has closed its connection."""
@@ -77,18 +67,11 @@ class Upstream:
         try:
             async with self._http.stream(
                 request.method,
-                _url(request),
-                headers=_forwarded(request),
+                live_url(request),
+                headers=forwarded(request),
                 content=request.body,
             ) as answer:
-                response.status = answer.status_code
-                is_unpacked = answer.headers.get("content-encoding", "").lower() in _UNPACKED
-                response.headers = [
-                    (name.decode("latin-1"), value.decode("latin-1"))
-                    for name, value in answer.headers.raw
-                    if name.decode("latin-1").lower() not in _NOT_PASSED_ON
-                    and not (is_unpacked and name.lower() == b"content-encoding")
-                ]
+                is_unpacked = begun(response, answer)
                 await client.start(response.status, response.headers)
                 # What cannot be unpacked here is passed on, and kept, as it is packed.
                 pieces = answer.aiter_bytes() if is_unpacked else answer.aiter_raw()
@@ -102,31 +85,46 @@ class Upstream:
             if response.status:
                 response.end = "cut"
                 return
-            await self._unreachable(exchange, response, client, error)
-
-    async def _unreachable(
-        self, exchange: Exchange, response: Response, client: Client, error: Exception
-    ) -> None:
-        request = exchange.request
-        what = f"{request.provider} cannot be reached: {type(error).__name__}"
-        response.end = "unreachable"
-        response.status = 502
-        response.headers = [("content-type", "application/json")]
-        data = json.dumps(error_body(request.provider, what)).encode()
-        self._wire.add(exchange, response, data)
-        await client.start(response.status, response.headers)
-        await client.send(data)
+            data = unreachable(exchange, response, error)
+            self._wire.add(exchange, response, data)
+            await client.start(response.status, response.headers)
+            await client.send(data)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
 
-def _url(request: Request) -> str:
+def begun(response: Response, answer: Any) -> bool:
+    """Note status and headers of a live response; whether its body is to be read unpacked.
+
+    What cannot be unpacked here is passed on, and kept, as it is packed.
+    """
+    is_unpacked = answer.headers.get("content-encoding", "").lower() in _UNPACKED
+    left_out = _NOT_PASSED_ON | {"content-encoding"} if is_unpacked else _NOT_PASSED_ON
+    pairs = [(name.decode("latin-1"), v.decode("latin-1")) for name, v in answer.headers.raw]
+    response.status = answer.status_code
+    response.headers = [pair for pair in pairs if pair[0].lower() not in left_out]
+    return is_unpacked
+
+
+def unreachable(exchange: Exchange, response: Response, error: Exception) -> bytes:
+    """Note that there was no response; the body that a client of the gateway is told so with."""
+    provider = exchange.request.provider
+    what = f"{provider} cannot be reached: {type(error).__name__}"
+    response.end = "unreachable"
+    response.status = 502
+    response.headers = [("content-type", "application/json")]
+    return json.dumps(error_body(provider, what)).encode()
+
+
+def live_url(request: Request) -> str:
+    """Where a request goes."""
     query = f"?{request.query}" if request.query else ""
     return f"{request.origin.rstrip('/')}{request.path}{query}"
 
 
-def _forwarded(request: Request) -> list[tuple[str, str]]:
+def forwarded(request: Request) -> list[tuple[str, str]]:
+    """The headers that a request goes with: its answer is asked for unpacked."""
     kept = [(n, v) for n, v in request.headers if n.lower() not in _NOT_FORWARDED]
     return [*kept, ("accept-encoding", "identity")]

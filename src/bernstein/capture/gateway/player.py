@@ -6,29 +6,61 @@ A miss is reported once a lane, however often the client asks again.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bernstein.capture.gateway.causal import CausalHold
 from bernstein.capture.gateway.explain import explain_exchange_miss
-from bernstein.capture.gateway.live import ClientLeftError
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.changed import Served, changed_body
 from bernstein.wire.protocol import error_body, kind_of
 
 if TYPE_CHECKING:
-    from bernstein.capture.gateway.live import Client
     from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
     from bernstein.recording.exchanges import ExchangeRow
     from bernstein.wire.chained import Terms
     from bernstein.wire.key import Match, Request
 
 _LEFT_BOUND_S = 120.0  # how long we wait for a client to give up where it gave up
+
+
+class Begin(NamedTuple):
+    """Send status and headers."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+
+class Wait(NamedTuple):
+    """Wait for a future; answered with whether it was done within the bound."""
+
+    ticket: Future[None]
+    bound_s: float
+
+
+class Pause(NamedTuple):
+    """Let time pass."""
+
+    seconds: float
+
+
+class Linger(NamedTuple):
+    """Send nothing until the client leaves, or time is up."""
+
+    bound_s: float
+
+
+# What a policy yields; bytes are a piece of the body, to be sent at once.
+Effect: TypeAlias = Begin | Wait | Pause | Linger | bytes
+Policy: TypeAlias = Generator[Effect, bool, None]
+# What a request that is not recorded is refused with; None lets it go live.
+Miss: TypeAlias = str | None
 
 
 class Player:
@@ -62,14 +94,14 @@ class Player:
 
     def take(self, request: Request, match: Match) -> tuple[str, ExchangeRow | None]:
         """The lane of a request, and the row that answers it, reserved; None on a miss."""
-        lane = self._lane(request, match)
-        if self._missed:
-            return lane, None
-        queue = self._queues.get((lane, match.key))
-        row = queue.popleft() if queue else None
-        if row is not None:
-            self._used.add(row.seq)
-            self.hold.arrived(row)
+        with self._wire.lock:
+            lane = self._lane(request, match)
+            if self._missed:
+                return lane, None
+            queue = self._queues.get((lane, match.key))
+            row = queue.popleft() if queue else None
+            if row is not None:
+                self._used.add(row.seq)
         return lane, row
 
     def _lane(self, request: Request, match: Match) -> str:
@@ -89,10 +121,12 @@ class Player:
         self._bound[client] = min(waiting)[1] if waiting else fresh
         return self._bound[client]
 
-    async def serve(
-        self, exchange: Exchange, row: ExchangeRow, response: Response, client: Client
-    ) -> None:
-        """Send what was recorded; the row is free again where the client does not take it."""
+    def play(self, exchange: Exchange, row: ExchangeRow, response: Response) -> Policy:
+        """What is done to serve a row, whoever asks over whatever.
+
+        Closed before its end where the client has left; the row is free again then.
+        """
+        self.hold.arrived(row)
         body = row.read_response(self._wire.run.store.blobs)
         pieces = _cut(body, row.chunks)
         if self._move:
@@ -100,55 +134,77 @@ class Player:
             pieces = changed_body(kind_of(row.method, row.path), cut, self._move)
         response.headers = [(name, value) for name, value in row.response_headers]
         try:
-            await self._hold_back(row, 0, client)
+            yield from self._hold_back(row, 0)
             if row.status:
                 response.status = row.status
-                await client.start(row.status, response.headers)
+                yield Begin(row.status, response.headers)
             for piece in pieces:
                 if self._is_paced:
                     due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
-                    await client.unless_left(asyncio.sleep(max(due_s - time.monotonic(), 0)))
-                await self._hold_back(row, piece.number, client)
+                    yield Pause(max(due_s - time.monotonic(), 0))
+                yield from self._hold_back(row, piece.number)
                 self._wire.add(exchange, response, piece.data)
-                await client.send(piece.data)
+                response.is_all = piece is pieces[-1]
+                yield piece.data
             if row.end == "left":
                 # It got no more when it was recorded, and gave up: it gets no more now.
-                with suppress(TimeoutError):
-                    await client.unless_left(_for_ever(), bound_s=_LEFT_BOUND_S)
-        except ClientLeftError:
+                yield Linger(_LEFT_BOUND_S)
+            yield from self._wait(self.hold.wait_to_end(row))
+        except GeneratorExit:
             response.end = "left"
             if row.end != "left":
-                self._queues[row.lane, row.key].appendleft(row)
-                self._used.discard(row.seq)
-                self.hold.returned(row)
-                return
+                self._give_back(row)
+            return
         response.end = row.end
 
-    async def _hold_back(self, row: ExchangeRow, piece: int, client: Client) -> None:
-        if not self.hold.is_open(row, piece):
-            await client.unless_left(self.hold.wait(row, piece))
+    def ended(self, row: ExchangeRow) -> None:
+        """What was served of a row is recorded, to its end or as far as the client took it."""
+        if row.seq in self._used:
+            self.hold.ended(row)
 
-    async def lets_live(self, exchange: Exchange) -> bool:
-        """Count a miss, once a lane, and say whether it may be asked live."""
+    def enter(self, row: ExchangeRow) -> Policy:
+        """What is done before the request that ``row`` answers begins."""
+        try:
+            yield from self._wait(self.hold.wait_to_begin(row))
+        except GeneratorExit:
+            self._give_back(row)
+
+    def _hold_back(self, row: ExchangeRow, piece: int) -> Policy:
+        yield from self._wait(self.hold.wait(row, piece))
+
+    def _wait(self, ticket: Future[None] | None) -> Policy:
+        if ticket is not None and not (yield Wait(ticket, self.hold.bound_s)):
+            self.hold.expire()
+
+    def _give_back(self, row: ExchangeRow) -> None:
+        with self._wire.lock:
+            self._queues[row.lane, row.key].appendleft(row)
+            self._used.discard(row.seq)
+        self.hold.returned(row)
+
+    def missed(self, exchange: Exchange) -> Miss:
+        """Report a miss, once a lane. It takes time: it is looked for what comes nearest."""
         lane = exchange.lane
         if not self._wire.run.is_strict:
             self.hold.give_up()  # what comes now is not what was recorded
-            await asyncio.to_thread(self._report, exchange)
-        elif lane not in self._missed:
-            self._missed[lane] = "replay miss: asked for again after a miss"
-            self._missed[lane] = await asyncio.to_thread(self._report, exchange)
-        return not self._wire.run.is_strict
+            self._report(exchange)
+            return None
+        with self._wire.lock:
+            is_first = lane not in self._missed
+            said = self._missed.setdefault(lane, "replay miss: asked for again after a miss")
+        if is_first:
+            said = self._missed[lane] = self._report(exchange)
+        return said
 
-    async def refuse(self, exchange: Exchange, response: Response, client: Client) -> None:
+    def refuse(self, exchange: Exchange, response: Response, said: str) -> Policy:
         """Answer a strict miss with 400 in the provider's shape."""
         response.status = 400
         response.headers = [("content-type", "application/json"), ("x-should-retry", "false")]
-        said = self._missed[exchange.lane]
         data = json.dumps(error_body(exchange.request.provider, said)).encode()
         self._wire.add(exchange, response, data)
-        await client.start(400, response.headers)
-        with suppress(ClientLeftError):
-            await client.send(data)
+        yield Begin(400, response.headers)
+        with suppress(GeneratorExit):
+            yield data
 
     def _report(self, exchange: Exchange) -> str:
         source = self._wire.run.source
@@ -170,10 +226,6 @@ class Player:
     def unused(self) -> list[ExchangeRow]:
         """The recorded exchanges that nobody asked for."""
         return [row for row in self._rows if row.seq not in self._used]
-
-
-async def _for_ever() -> None:
-    await asyncio.Event().wait()
 
 
 def _cut(body: bytes, lengths: list[int]) -> list[Served]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -17,6 +18,27 @@ if TYPE_CHECKING:
     from bernstein.capture.gateway.app import Gateway
 
 _START_S = 20.0
+
+
+class _Server(uvicorn.Server):
+    """A server that ends when it is told to, and not at the next tenth of a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Serve until ``stop``."""
+        self._loop = asyncio.get_running_loop()
+        if not self.should_exit:
+            await self._is_told.wait()
+
+    def stop(self) -> None:
+        """End, whatever thread says so."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._is_told.set)
 
 
 class GatewayServer:
@@ -40,7 +62,7 @@ class GatewayServer:
             timeout_graceful_shutdown=3,
             timeout_keep_alive=75,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = threading.Thread(
             target=self._server.run,
             kwargs={"sockets": [self._socket]},
@@ -69,6 +91,6 @@ class GatewayServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join(timeout=10)
         self._socket.close()

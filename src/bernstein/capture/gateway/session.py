@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bernstein.capture.gateway.app import Gateway
 from bernstein.capture.gateway.player import Player
@@ -24,11 +24,15 @@ from bernstein.wire.protocol import PROVIDERS
 from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from bernstein.recording.coverage import Guard
     from bernstein.rundir import SddDir
     from bernstein.settings import Settings
+
+
+Closable = TypeVar("Closable", bound=Any)
 
 
 class GatewaySession:
@@ -45,6 +49,8 @@ class GatewaySession:
         is_paced: bool = False,
         trusts: bool = True,
         rerun: str = "",
+        guard: Guard = "none",
+        allow: Iterable[tuple[str, int]] = (),
     ) -> None:
         """Open a run: a recording, or a replay where the settings name a run.
 
@@ -58,6 +64,8 @@ class GatewaySession:
             trusts: Whether a recording is served that nobody whom this user trusts has sealed:
                 its answers can make an agent run tools.
             rerun: The command that records again; a miss advises it.
+            guard: What keeps whoever asks from the network in a replay.
+            allow: Hosts and ports that a replay in this process may reach beside the gateway.
         Raises:
             BernsteinError: It cannot be begun.
         """
@@ -67,6 +75,7 @@ class GatewaySession:
         self.run = OpenRun(
             sdd, settings, {"kind": "client", "argv": kept_argv}, follows_score=False
         )
+        self.run.guard = guard
         self.home = self.run.dir.path / "home"
         # Not below the run: the path of a Unix socket has hardly a hundred characters.
         self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
@@ -97,6 +106,7 @@ class GatewaySession:
             else Player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
         )
         self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player))
+        self._allow = list(allow)
         self._stack = ExitStack()
 
     def _recorded_terms(self, *, trusts: bool) -> Terms | None:
@@ -124,7 +134,7 @@ class GatewaySession:
         self.run.append(event.RUN_STARTED, {"agentId": f"client/{self.profile.name}"})
         self._stack.enter_context(self.server)
         if self.run.is_strict:
-            self.run.keep_from_network([("127.0.0.1", self.server.port)])
+            self.run.keep_from_network([("127.0.0.1", self.server.port), *self._allow])
         return self
 
     def __exit__(
@@ -134,6 +144,10 @@ class GatewaySession:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+    def closes_at_end(self, closable: Closable) -> Closable:
+        """Close something with the context."""
+        return self._stack.enter_context(closing(closable))
 
     def finish(self, code: int, *, is_verbose: bool = False) -> int:
         """Close and seal the run, and report it on standard error.

@@ -1,10 +1,12 @@
 """The exchanges of one run: counted, chained and recorded as they begin and end.
 
-All of it happens on the server's own thread, one exchange after the other.
+Exchanges come over the server's own thread and over those of the program: all of it is safe for
+threads.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,12 +64,14 @@ class Response:
         headers: Names and values as they came.
         chunks: The pieces of the body.
         end: How it ended.
+        is_all: Whether the last piece of a served one is among the chunks.
     """
 
     status: int = 0
     headers: list[tuple[str, str]] = field(default_factory=list)
     chunks: list[Piece] = field(default_factory=list)
     end: ExchangeEnd = "complete"
+    is_all: bool = False
 
     @property
     def body(self) -> bytes:
@@ -99,11 +103,13 @@ class WireRun:
         self._begun = 0
         self._done = 0
         self._lanes: dict[tuple[str, ...], str] = {}
+        self.lock = threading.Lock()  # never held while a file is written
         self.open: dict[int, tuple[Exchange, Response]] = {}
 
     def match(self, request: Request) -> tuple[Request, Match]:
         """A request as it is kept, and what that is matched by; its secrets are remembered."""
-        self.redactor.learn(request.headers, request.query)
+        with self.lock:
+            self.redactor.learn(request.headers, request.query)
         kept = without_secrets(request, self.terms.profile, self.redactor)
         return kept, match_of(kept, self.terms.profile, self.terms.folders)
 
@@ -117,7 +123,8 @@ class WireRun:
         client = self.client_lane(request)
         if client is None:
             return match.key
-        return self._lanes.setdefault(client, f"lane-{len(self._lanes) + 1}")
+        with self.lock:
+            return self._lanes.setdefault(client, f"lane-{len(self._lanes) + 1}")
 
     def begin(
         self, request: Request, kept: Request, match: Match, lane: str
@@ -125,7 +132,8 @@ class WireRun:
         """Count and chain a request; its response is filled in as it comes."""
         kind = kind_of(kept.method, kept.path)
         with self.run.rows():
-            seq, self._begun = self._begun, self._begun + 1
+            seq, after = self._begun, self._done
+            self._begun += 1
             digest = digest_of(match.request)
             if kind in MODEL_KINDS:
                 model = model_of(kept.path, match.body)
@@ -133,7 +141,7 @@ class WireRun:
                 self.run.append(event.MODEL_CALL, payload, lane)
             else:
                 self.run.append(event.HTTP_REQUEST, event.http_request(digest), lane)
-        exchange = Exchange(request, kept, match, kind, lane, seq, self._done, time.monotonic())
+        exchange = Exchange(request, kept, match, kind, lane, seq, after, time.monotonic())
         self.open[seq] = (exchange, Response())
         return self.open[seq]
 
