@@ -30,6 +30,9 @@ Examples:
 )
 @click.option("--profile", help="The normalisation profile (default: by the command's name).")
 @click.option("--timeout", type=float, metavar="S", help="End the command after S seconds.")
+@click.option(
+    "--isolate", is_flag=True, help="Give it no network but the gateway, and fixed folders (Linux)."
+)
 @click.pass_obj
 def command(
     context: Context,
@@ -39,6 +42,7 @@ def command(
     extend: str | None,
     profile: str | None,
     timeout: float | None,
+    isolate: bool,
 ) -> int:
     """Run a command and record what it asks of model providers, and what they answer.
 
@@ -52,7 +56,7 @@ def command(
     )
 
     chosen = dict(named_url_option(text) for text in upstreams)
-    options = CommandOptions(argv, chosen, profile, timeout_s=timeout)
+    options = CommandOptions(argv, chosen, profile, timeout_s=timeout, is_isolated=isolate)
     settings = replace(context.settings, replay_run_id=extend, allow_live_miss=extend is not None)
     return run_recorded(context.sdd, settings, options)
 

@@ -49,6 +49,11 @@ Examples:
     help="With CMD: whether answers come as slowly as they were recorded.",
 )
 @click.option("--timeout", type=float, metavar="S", help="With CMD: end it after S seconds.")
+@click.option(
+    "--isolate",
+    is_flag=True,
+    help="With CMD: give it no network but the gateway, and fixed folders (Linux).",
+)
 @click.option("--trust", is_flag=True, help="With CMD: serve it though nobody you trust sealed it.")
 @click.option("-v", "--verbose", is_flag=True, help="With CMD: list unused answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -64,6 +69,7 @@ def command(
     from_step: int | None,
     pace: str,
     timeout: float | None,
+    isolate: bool,
     trust: bool,
     verbose: bool,
     as_json: bool,
@@ -88,6 +94,7 @@ def command(
             timeout_s=timeout,
             trusts=trust,
             is_verbose=verbose,
+            is_isolated=isolate,
         )
     if arguments[0] == "diff":
         if len(arguments) != 3:

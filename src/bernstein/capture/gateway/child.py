@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bernstein.errors import UsageError
 from bernstein.files import make_private
 from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from bernstein.capture.gateway.server import GatewayServer
 
@@ -37,6 +36,20 @@ _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
 }
+# What some clients (litellm, LangChain) read before, or instead of, their provider's own variable:
+# its provider, and what they take for granted in the path.
+_MORE_POINTERS = {
+    "ANTHROPIC_API_BASE": ("anthropic", ""),
+    "ANTHROPIC_API_URL": ("anthropic", ""),
+    "GEMINI_API_BASE": ("google", "/v1beta"),
+}
+# Other providers by their variables. On loopback no proxy stands before them: a replay shuts them.
+_ELSEWHERE = re.compile(
+    r"_API_BASE$|^AZURE_OPENAI_ENDPOINT$|^(?:GOOGLE|ANTHROPIC)_(?:VERTEX|BEDROCK|FOUNDRY)_BASE_URL$"
+    r"|^OLLAMA_HOST$"
+)
+# Nothing listens there: port 9 of loopback, the discard service, is nobody's.
+_SHUT = "http://127.0.0.1:9"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _CREDENTIAL = re.compile(r"(?:_API_KEY|_TOKEN|_SECRET|_SECRET_KEY|_ACCESS_KEY|_PASSWORD)$")
 _NO_KEY = "sk-replay-no-key-is-needed"
@@ -80,12 +93,17 @@ def environment(
     if real_home:
         # Packages that the user has installed for themself are part of the program.
         env.setdefault("PYTHONUSERBASE", f"{real_home}/.local")
-    env |= pointers(server, upstreams)
+    ours = pointers(server, upstreams)
+    env |= ours
     if is_replay:
         env = {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
         env |= no_keys()
-        # Nothing listens there: port 9 of loopback, the discard service, is nobody's.
-        env |= dict.fromkeys(_PROXIES, "http://127.0.0.1:9")
+        env |= dict.fromkeys(_PROXIES, _SHUT)
+        env |= {name: _SHUT for name in env if _ELSEWHERE.search(name) and name not in ours}
+        env |= _more_pointers(server, upstreams)
+    else:
+        # One that the user has set names an upstream that we do not know.
+        env = _more_pointers(server, upstreams) | env
     _write_configuration(server, made)
     return env
 
@@ -101,6 +119,14 @@ def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, s
     # A proxy must not come between: it would be given the run's secret, and the key.
     around = ",".join(filter(None, (named_url("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")))
     return urls | {"NO_PROXY": around, "no_proxy": around}
+
+
+def _more_pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:
+    return {
+        variable: server.base_url(name) + path
+        for variable, (name, path) in _MORE_POINTERS.items()
+        if name in upstreams
+    }
 
 
 def no_keys() -> dict[str, str]:
@@ -138,20 +164,12 @@ def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
     )
 
 
-def run_child(argv: Sequence[str], env: Mapping[str, str], timeout_s: float | None) -> int:
-    """Run a command to its end, our standard streams its own; signals to us are passed on.
+def wait_for(child: subprocess.Popen[bytes], timeout_s: float | None) -> int:
+    """Wait for a command to end, our standard streams its own; signals to us are passed on.
 
     Returns:
         Its exit code; 128 and the number of the signal that ended it, where one did.
-    Raises:
-        UsageError: It cannot be started.
     """
-    try:
-        child = subprocess.Popen(list(argv), env=dict(env))  # noqa: S603 - what the user asked for
-    except OSError as error:
-        raise UsageError(
-            f"{argv[0]} cannot be run: {error.strerror}\n  name a program behind --"
-        ) from error
     is_over = threading.Event()
     handlers = {
         number: signal.signal(number, lambda number, _: child.send_signal(number))

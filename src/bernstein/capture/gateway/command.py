@@ -6,9 +6,11 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bernstein.capture.gateway.child import environment, run_child, surroundings
+from bernstein.capture.gateway.child import environment, surroundings, wait_for
+from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.gateway.session import GatewaySession
 from bernstein.errors import UsageError
 from bernstein.wire.profile import profile_for
@@ -30,6 +32,7 @@ class CommandOptions:
         timeout_s: When the command is ended; None never.
         trusts: Whether a recording is served that nobody whom this user trusts has sealed.
         is_verbose: Whether the answers that nobody asked for are listed.
+        is_isolated: Whether it is kept in namespaces of its own.
     """
 
     argv: Sequence[str]
@@ -39,6 +42,7 @@ class CommandOptions:
     timeout_s: float | None = None
     trusts: bool = False
     is_verbose: bool = False
+    is_isolated: bool = False
 
 
 def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> int:
@@ -51,6 +55,14 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
     """
     if shutil.which(options.argv[0]) is None:
         raise UsageError(f"there is no program {options.argv[0]}\n  name one behind --")
+    launcher = Launcher(is_isolated=options.is_isolated)
+    try:
+        return _launched(launcher, sdd, settings, options)
+    finally:
+        launcher.close()
+
+
+def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: CommandOptions) -> int:
     session = GatewaySession(
         sdd,
         settings,
@@ -59,14 +71,19 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
         upstreams=options.upstreams,
         is_paced=options.is_paced,
         trusts=options.trusts,
-        guard="proxy",
+        guard="netns" if options.is_isolated else "proxy",
+        launcher=launcher,
         rerun=f"bernstein record -- {shlex.join(options.argv)}",
     )
     code = 1
     try:
         with session, surroundings(session.home, session.tmp) as made:
             env = environment(session.server, made, session.upstreams, is_replay=session.is_replay)
-            code = run_child(options.argv, env, options.timeout_s)
+            hidden = [sdd.path, settings.keys_dir]
+            if session.run.source is not None:
+                hidden.append(session.run.source.path)
+            launcher.run(options.argv, env, Path.cwd(), hidden)
+            code = wait_for(launcher.process, options.timeout_s)
     finally:
         result = session.finish(code, is_verbose=options.is_verbose)
     return result

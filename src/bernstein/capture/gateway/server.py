@@ -44,11 +44,10 @@ class _Server(uvicorn.Server):
 class GatewayServer:
     """A running gateway; it listens once the context is entered, and has ended after it."""
 
-    def __init__(self, gateway: Gateway, port: int = 0) -> None:
+    def __init__(self, gateway: Gateway, listener: socket.socket | None = None) -> None:
+        """Serve on a socket that is bound to a port of loopback already, else on one of our own."""
         self.gateway = gateway
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", port))
+        self._socket = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         config = uvicorn.Config(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bernstein.capture.gateway.app import Gateway
+from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.server import GatewayServer
 from bernstein.capture.gateway.wire_run import WireRun
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from bernstein.capture.gateway.launcher import Launcher
     from bernstein.recording.coverage import Guard
     from bernstein.rundir import SddDir
     from bernstein.settings import Settings
@@ -51,6 +53,7 @@ class GatewaySession:
         rerun: str = "",
         guard: Guard = "none",
         allow: Iterable[tuple[str, int]] = (),
+        launcher: Launcher | None = None,
     ) -> None:
         """Open a run: a recording, or a replay where the settings name a run.
 
@@ -66,6 +69,7 @@ class GatewaySession:
             rerun: The command that records again; a miss advises it.
             guard: What keeps whoever asks from the network in a replay.
             allow: Hosts and ports that a replay in this process may reach beside the gateway.
+            launcher: What starts the command, where there is one.
         Raises:
             BernsteinError: It cannot be begun.
         """
@@ -88,13 +92,9 @@ class GatewaySession:
         self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
         if not self.run.is_strict:
             self.upstreams.update(upstreams or {})
-        folders = Folders(
-            {
-                "cwd": str(Path.cwd()),
-                "home": str(self.home),
-                "tmp": str(self.tmp),
-            }
-        )
+        listener = None if launcher is None else launcher.listener
+        outside = {"cwd": str(Path.cwd()), "home": str(self.home), "tmp": str(self.tmp)}
+        folders = Folders(outside if listener is None else FIXED)
         self.profile: Profile = chosen if recorded is None else recorded.profile
         terms = Terms(self.profile, folders)
         kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
@@ -105,7 +105,7 @@ class GatewaySession:
             if recorded is None
             else Player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
         )
-        self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player))
+        self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
         self._allow = list(allow)
         self._stack = ExitStack()
 
