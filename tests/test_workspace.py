@@ -9,7 +9,6 @@ import pytest
 from bernstein.errors import UnsafePathError, WorkspaceError
 from bernstein.files import inside
 from bernstein.rundir import SddDir, find_sdd, make_sdd, new_run_id, open_sdd
-from bernstein.runner import workspace as module
 from bernstein.runner.workspace import (
     apply_changes,
     diff_lines,
@@ -122,7 +121,7 @@ def test_the_ignore_file_is_kept_to_and_the_limit_says_what_to_do(
 ) -> None:
     Path("big").mkdir()
     Path("big/data.bin").write_bytes(b"x" * 5000)
-    monkeypatch.setattr(module, "MAX_COPY_BYTES", 4000)
+    monkeypatch.setattr("bernstein.tree.MAX_COPY_BYTES", 4000)
     with pytest.raises(
         WorkspaceError, match=r"big/data\.bin(.|\n)*\.bernsteinignore(.|\n)*--in-place"
     ):

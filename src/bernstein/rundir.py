@@ -53,6 +53,7 @@ class _RunInfo(msgspec.Struct):
     status: str = "unknown"
     head: str | None = None
     tree: str | None = None
+    tree_entries: dict[str, str] = {}
     signal: int | None = None
     body_key_sha256: str | None = None
     profile: dict[str, Any] | None = None

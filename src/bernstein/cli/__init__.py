@@ -11,6 +11,7 @@ import sys
 COMMANDS = {
     "run": ("run", "Run a plan and record it, or replay a recorded run of it."),
     "record": ("record", "Run any agent and record what it asks of its provider."),
+    "calibrate": ("calibrate", "Find what a client varies by itself, and rules against it."),
     "gateway": ("gateway", "Serve one run to clients that somebody else starts."),
     "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
     "runs": ("runs", "List the runs, newest first."),

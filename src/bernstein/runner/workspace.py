@@ -8,10 +8,7 @@ it; elsewhere it is a copy of the folder. What it began with is kept as a manife
 from __future__ import annotations
 
 import difflib
-import fnmatch
-import os
 import shutil
-import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,31 +16,16 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes, digest_of, sha256_hex
+from bernstein.canonical import JsonObject, canonical_bytes, digest_of
 from bernstein.errors import WorkspaceError
 from bernstein.files import inside, write_file
 from bernstein.settings import child_environment
+from bernstein.tree import copy_tree, file_digest, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bernstein.rundir import RunDir
-
-IGNORE_FILE = ".bernsteinignore"
-MAX_COPY_BYTES = 512 * 2**20
-_ALWAYS_IGNORED = (
-    ".sdd",
-    ".git",
-    ".hg",
-    ".venv",
-    "venv",
-    "node_modules",
-    "__pycache__",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".pytest_cache",
-    ".hypothesis",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +57,13 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
     """
     repository = _git_top(folder)
     if repository is None:
-        _copy_folder(folder, run.workspace)
+        copy_tree(folder, run.workspace)
         path = run.workspace
     else:
         _add_worktree(repository, run.workspace)
         path = run.workspace / folder.resolve().relative_to(repository)
         path.mkdir(parents=True, exist_ok=True)
-    base = _manifest(path)
+    base = manifest(path)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
     return Workspace(path, digest_of(base).digest)
@@ -89,7 +71,7 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
 
 def folder_in_place(folder: Path) -> Workspace:
     """The folder itself as the workspace."""
-    return Workspace(folder, digest_of(_manifest(folder)).digest)
+    return Workspace(folder, digest_of(manifest(folder)).digest)
 
 
 def find_changes(run: RunDir) -> list[Change]:
@@ -100,7 +82,7 @@ def find_changes(run: RunDir) -> list[Change]:
     """
     info = _read_base(run)
     base: dict[str, str] = info["files"]
-    now = _manifest(Path(info["path"]))
+    now = manifest(Path(info["path"]))
     changes = [Change(path, "added") for path in now.keys() - base.keys()]
     changes += [Change(path, "removed") for path in base.keys() - now.keys()]
     changes += [Change(p, "changed") for p in base.keys() & now.keys() if base[p] != now[p]]
@@ -138,7 +120,7 @@ def pending_changes(run: RunDir) -> list[Change]:
     return [
         change
         for change in changes
-        if _file_digest(folder / change.path) != _file_digest(workspace / change.path)
+        if file_digest(folder / change.path) != file_digest(workspace / change.path)
     ]
 
 
@@ -151,8 +133,8 @@ def _refuse_moved(run: RunDir, changes: list[Change]) -> None:
         change.path
         for change in changes
         if _in_the_way(targets[change.path])
-        or _file_digest(targets[change.path])
-        not in (base.get(change.path), _file_digest(workspace / change.path))
+        or file_digest(targets[change.path])
+        not in (base.get(change.path), file_digest(workspace / change.path))
     ]
     if moved:
         raise WorkspaceError(
@@ -199,83 +181,6 @@ def _read_base(run: RunDir) -> JsonObject:
     if not Path(info["path"]).is_dir():
         raise WorkspaceError(f"the workspace of run {run.run_id} is gone: {info['path']}")
     return info
-
-
-def _manifest(folder: Path) -> dict[str, str]:
-    """Path and digest of every file below ``folder``."""
-    return dict(_walk_digests(folder, _ignored(folder)))
-
-
-def _walk_digests(folder: Path, ignored: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for path, entry in _walk(folder, ignored):
-        digest = _file_digest(Path(entry.path))
-        if digest is not None:
-            yield path, digest
-
-
-def _file_digest(path: Path) -> str | None:
-    """The digest of a file's content and whether it is executable, or of a link's target."""
-    try:
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            return sha256_hex(b"link\n" + os.fsencode(path.readlink()))
-        if not stat.S_ISREG(mode):
-            return None
-        kind = b"exec\n" if mode & stat.S_IXUSR else b"file\n"
-        return sha256_hex(kind + path.read_bytes())
-    except FileNotFoundError:
-        return None
-
-
-def _walk(
-    folder: Path, ignored: tuple[str, ...], prefix: str = ""
-) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Every entry below ``folder`` that is not a folder, by name, links not followed."""
-    with os.scandir(folder) as entries:
-        ordered = sorted(entries, key=lambda entry: entry.name)
-    for entry in ordered:
-        path = prefix + entry.name
-        if any(fnmatch.fnmatchcase(name, glob) for glob in ignored for name in (entry.name, path)):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), ignored, f"{path}/")
-        else:
-            yield path, entry
-
-
-def _ignored(folder: Path) -> tuple[str, ...]:
-    try:
-        lines = (folder / IGNORE_FILE).read_text("utf-8").split("\n")
-    except FileNotFoundError:
-        return _ALWAYS_IGNORED
-    globs = (line.strip().rstrip("/") for line in lines)
-    return (*_ALWAYS_IGNORED, *(glob for glob in globs if glob and not glob.startswith("#")))
-
-
-def _copy_folder(folder: Path, target: Path) -> None:
-    ignored = _ignored(folder)
-    size = 0
-    target.mkdir(mode=0o700)
-    for path, entry in _walk(folder, ignored):
-        copy = target / path
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if entry.is_symlink():
-            copy.symlink_to(Path(entry.path).readlink())
-            continue
-        status = entry.stat(follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):
-            raise WorkspaceError(
-                f"{path} is neither a file nor a folder\n  name it in {IGNORE_FILE}, or run "
-                "in the folder itself with --in-place"
-            )
-        size += status.st_size
-        if size > MAX_COPY_BYTES:
-            raise WorkspaceError(
-                f"the folder {folder} holds more than {MAX_COPY_BYTES // 2**20} MiB (at {path})\n"
-                f"  name what is not needed in {IGNORE_FILE} (one pattern a line), or run in the "
-                "folder itself with --in-place"
-            )
-        shutil.copy2(entry.path, copy)
 
 
 # --- git

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -129,11 +130,16 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
 
 def load_profile(name: str) -> Profile:
-    """The profile of this name that comes with the package.
+    """The profile of this name that comes with the package, or the one in a file of this path.
 
     Raises:
         UsageError: There is none.
     """
+    if "/" in name or name.endswith(".json"):
+        try:
+            return parse_profile(Path(name).read_bytes())
+        except OSError as error:
+            raise UsageError(f"the profile {name} cannot be read: {error.strerror}") from error
     if name not in PROFILES:
         raise UsageError(f"there is no profile {name!r}; expected {', '.join(PROFILES)}")
     data = files("bernstein.wire").joinpath("profiles", f"{name}.json").read_bytes()

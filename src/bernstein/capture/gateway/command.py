@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bernstein.capture.gateway.child import environment, surroundings, wait_for
 from bernstein.capture.gateway.launcher import Launcher
+from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.session import GatewaySession
 from bernstein.errors import UsageError
 from bernstein.wire.profile import profile_for
@@ -33,6 +34,9 @@ class CommandOptions:
         trusts: Whether a recording is served that nobody whom this user trusts has sealed.
         is_verbose: Whether the answers that nobody asked for are listed.
         is_isolated: Whether it is kept in namespaces of its own.
+        folder: Where it works.
+        make_player: Makes what serves a replay.
+        is_quiet: Whether what it prints goes nowhere.
     """
 
     argv: Sequence[str]
@@ -43,6 +47,9 @@ class CommandOptions:
     trusts: bool = False
     is_verbose: bool = False
     is_isolated: bool = False
+    folder: Path = field(default_factory=Path.cwd)
+    make_player: Callable[..., Player] = Player
+    is_quiet: bool = False
 
 
 def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> int:
@@ -55,7 +62,7 @@ def run_recorded(sdd: SddDir, settings: Settings, options: CommandOptions) -> in
     """
     if shutil.which(options.argv[0]) is None:
         raise UsageError(f"there is no program {options.argv[0]}\n  name one behind --")
-    launcher = Launcher(is_isolated=options.is_isolated)
+    launcher = Launcher(is_isolated=options.is_isolated, is_quiet=options.is_quiet)
     try:
         return _launched(launcher, sdd, settings, options)
     finally:
@@ -73,6 +80,8 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
         trusts=options.trusts,
         guard="netns" if options.is_isolated else "proxy",
         launcher=launcher,
+        folder=options.folder,
+        make_player=options.make_player,
         rerun=f"bernstein record -- {shlex.join(options.argv)}",
     )
     code = 1
@@ -82,7 +91,7 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
             hidden = [sdd.path, settings.keys_dir]
             if session.run.source is not None:
                 hidden.append(session.run.source.path)
-            launcher.run(options.argv, env, Path.cwd(), hidden)
+            launcher.run(options.argv, env, options.folder, hidden)
             code = wait_for(launcher.process, options.timeout_s)
     finally:
         result = session.finish(code, is_verbose=options.is_verbose)

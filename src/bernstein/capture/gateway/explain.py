@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import JsonValue
+from bernstein.canonical import JsonObject, JsonValue
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import read_requests
 from bernstein.recording.texts import shared_ends
@@ -33,6 +33,7 @@ def explain_exchange_miss(
     source: str,
     was_cut: bool,
     rerun: str,
+    changed_files: str = "",
 ) -> ReplayMissError:
     """The miss of a request, with the nearest recorded one."""
     match, request = exchange.match, exchange.kept
@@ -47,6 +48,8 @@ def explain_exchange_miss(
         "no_recording": f"replay miss: run {source} has no recorded exchanges: {where}",
     }[reason]
     lines = [first]
+    if changed_files:
+        lines.append(f"  the folder is not as it was when this was recorded: {changed_files}")
     nearest = None if same else _nearest(exchange, rows, used, terms, blobs)
     if nearest is not None:
         row, paths = nearest
@@ -73,6 +76,19 @@ def explain_exchange_miss(
         },
         reason=reason,
     )
+
+
+def changed_entries(recorded: JsonObject, now: JsonObject) -> str:
+    """Which entries of the working directory differ from those that a recording began with."""
+    if not (recorded and now):
+        return ""
+    words = []
+    for name in sorted(recorded.keys() | now.keys()):
+        if recorded.get(name) != now.get(name):
+            kind = "changed" if name in recorded and name in now else "new"
+            words.append(f"{name} ({'gone' if name not in now else kind})")
+    more = len(words) - _MAX_PATHS
+    return ", ".join(words[:_MAX_PATHS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _nearest(

@@ -32,7 +32,7 @@ _SERVICES = ("/run",)
 class Launcher:
     """One command that is about to be started."""
 
-    def __init__(self, *, is_isolated: bool) -> None:
+    def __init__(self, *, is_isolated: bool, is_quiet: bool = False) -> None:
         """Start what becomes the command.
 
         Raises:
@@ -43,10 +43,13 @@ class Launcher:
         self._is_isolated = is_isolated
         self.listener: socket.socket | None = None
         ours, theirs = socket.socketpair()
+        output = subprocess.DEVNULL if is_quiet else None
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - a program of ours
                 [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
+                stdout=output,
+                stderr=output,
             )
         self._channel = ours
         ours.settimeout(_ANSWER_S)

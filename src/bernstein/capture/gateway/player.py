@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bernstein.capture.gateway.causal import CausalHold
-from bernstein.capture.gateway.explain import explain_exchange_miss
+from bernstein.capture.gateway.explain import changed_entries, explain_exchange_miss
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.changed import Served, changed_body
@@ -209,6 +209,7 @@ class Player:
     def _report(self, exchange: Exchange) -> str:
         source = self._wire.run.source
         assert source is not None
+        info = source.read_info()
         miss = explain_exchange_miss(
             exchange,
             self._rows,
@@ -216,8 +217,12 @@ class Player:
             terms=self._recorded,
             blobs=self._wire.run.store.blobs,
             source=source.run_id,
-            was_cut=source.read_info().get("status") not in {"completed", "failed"},
+            was_cut=info.get("status") not in {"completed", "failed"},
             rerun=self._rerun,
+            changed_files=changed_entries(
+                info.get("tree_entries") or {},
+                self._wire.run.dir.read_info().get("tree_entries") or {},
+            ),
         )
         with suppress(ReplayMissError):
             self._wire.run.store.register_miss(miss, exchange.lane)

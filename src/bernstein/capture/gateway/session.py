@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from bernstein.canonical import digest_of
 from bernstein.capture.gateway.app import Gateway
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.player import Player
@@ -18,6 +19,7 @@ from bernstein.capture.run import OpenRun
 from bernstein.errors import RecordingError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.settings import named_url, provider_secrets
+from bernstein.tree import tree_digests
 from bernstein.wire.chained import Terms, terms_of
 from bernstein.wire.folders import Folders
 from bernstein.wire.profile import Profile, load_profile
@@ -25,7 +27,7 @@ from bernstein.wire.protocol import PROVIDERS
 from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from bernstein.capture.gateway.launcher import Launcher
@@ -54,6 +56,8 @@ class GatewaySession:
         guard: Guard = "none",
         allow: Iterable[tuple[str, int]] = (),
         launcher: Launcher | None = None,
+        folder: Path | None = None,
+        make_player: Callable[..., Player] = Player,
     ) -> None:
         """Open a run: a recording, or a replay where the settings name a run.
 
@@ -70,6 +74,8 @@ class GatewaySession:
             guard: What keeps whoever asks from the network in a replay.
             allow: Hosts and ports that a replay in this process may reach beside the gateway.
             launcher: What starts the command, where there is one.
+            folder: Where that command works: what is in it now belongs to the recording.
+            make_player: Makes what serves a replay.
         Raises:
             BernsteinError: It cannot be begun.
         """
@@ -93,17 +99,22 @@ class GatewaySession:
         if not self.run.is_strict:
             self.upstreams.update(upstreams or {})
         listener = None if launcher is None else launcher.listener
-        outside = {"cwd": str(Path.cwd()), "home": str(self.home), "tmp": str(self.tmp)}
+        cwd = Path.cwd() if folder is None else folder
+        outside = {"cwd": str(cwd), "home": str(self.home), "tmp": str(self.tmp)}
         folders = Folders(outside if listener is None else FIXED)
         self.profile: Profile = chosen if recorded is None else recorded.profile
         terms = Terms(self.profile, folders)
         kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
         self.run.describe({**terms.to_json(), "upstreams": kept_urls})
+        if folder is not None:
+            left_out = () if self.run.source is None else (self.run.source.path,)
+            entries = tree_digests(folder, (sdd.path, *left_out))
+            self.run.describe({"tree": digest_of(entries).digest, "tree_entries": entries})
         self.wire = WireRun(self.run, terms, redactor)
         self.player = (
             None
             if recorded is None
-            else Player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
+            else make_player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
         )
         self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
         self._allow = list(allow)
@@ -180,7 +191,8 @@ class GatewaySession:
                 "note: a request that was recorded did not come, so from there the answers were "
                 "not held in their order\n"
             )
-        for row in self.player.unused() if is_verbose else ():
+        # What an extension does not hold any more is said without being asked for.
+        for row in self.player.unused() if is_verbose or not run.is_strict else ():
             said(f"unused: exchange {row.seq}: {row.method} {row.path} ({row.status})\n")
         said(f"{coverage.line()}\n{comparison.line()}\n")
         if coverage.strict_violations:
