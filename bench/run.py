@@ -19,10 +19,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from bench import gateway
+from bench.figures import ROUNDS, Figure, best
 from bernstein import (
     DeterministicStore,
     EventJournal,
@@ -34,36 +35,7 @@ from bernstein.chain.verify import check_chain
 from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_hash, to_line
 from bernstein.rundir import SddDir
 
-ROUNDS = 7
 CALLS = 20_000
-
-
-class Figure(NamedTuple):
-    """One line of the report; times in seconds for one unit of work."""
-
-    name: str
-    goal: float | str
-    floor: str
-    floor_s: float
-    code_s: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times the floor."""
-        return self.code_s / self.floor_s
-
-
-def best(
-    floor: Callable[[], None], code: Callable[[], None], units: int, rounds: int = ROUNDS
-) -> tuple[float, float]:
-    """The best time a unit of each, run in turn."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for side, work in enumerate((floor, code)):
-            start = time.perf_counter()
-            work()
-            times[side].append((time.perf_counter() - start) / units)
-    return min(times[0]), min(times[1])
 
 
 def start_up(name: str, goal: float, *arguments: str) -> Figure:
@@ -353,6 +325,9 @@ def main() -> None:
         "durable": durable,
         "durable-2": lambda folder: durable(folder, 0.002),
         "durable-5": lambda folder: durable(folder, 0.005),
+        "gateway-record": gateway.recording,
+        "gateway-replay": gateway.replaying,
+        "in-process": gateway.in_process,
     }
     figures: list[Figure] = []
     for name in [options.only] if options.only else groups:

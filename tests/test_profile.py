@@ -81,6 +81,17 @@ def result(name: str, text: str, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": name, "content": text, **more}
 
 
+def task(agent: str, session: str) -> str:
+    path = f"/tmp/claude-0/-work/{session}-0000-4000-8000-000000000000/tasks/{agent}.output"
+    return f"<task-id>{agent}</task-id><output-file>{path}</output-file><status>done</status>"
+
+
+def resumed(agent: str, ref: str) -> str:
+    pin = f'"pin":{{"id":"{agent}","name":"{agent}","ref":"{ref}"}}'
+    said = f"Resuming agent {agent[:7]}"
+    return f'{{"success":true,"message":"{said}","resumedAgentId":"{agent}",{pin}}}'
+
+
 REMINDER = "<system-reminder>tokens left</system-reminder>"
 
 # What the rules of claude-code must unify, and beside it what they must not.
@@ -115,15 +126,148 @@ CLAUDE = {
         claude(result("one", "<usage>duration_ms: 345</usage>")),
         claude(result("one", "<usage>tokens: 345</usage>")),
     ),
+    "a background agent's task": (
+        claude(result("one", task("a0123456789abcdef", "0" * 8))),
+        claude(result("one", task("afedcba9876543210", "1" * 8))),
+        claude(result("one", task("afedcba9876543210", "1" * 8).replace("done", "failed"))),
+    ),
+    "an agent that is written to": (
+        claude(result("one", resumed("a0123456789abcdef", "e0d37f"))),
+        claude(result("one", resumed("afedcba9876543210", "123abc"))),
+        claude(result("one", resumed("afedcba9876543210", "123abc").replace("true", "false"))),
+    ),
+    "one agent's task and another's": (
+        claude(result("one", task("a" * 17, "0" * 8) + task("a" * 17, "0" * 8))),
+        claude(result("one", task("ab" + "a" * 15, "0" * 8) + task("ab" + "a" * 15, "0" * 8))),
+        claude(result("one", task("a" * 17, "0" * 8) + task("ab" + "a" * 15, "0" * 8))),
+    ),
 }
 
 
-@pytest.mark.parametrize("case", CLAUDE)
-def test_a_rule_unifies_what_needs_it_and_nothing_near(case: str) -> None:
-    one, other, near = (key_of("claude-code", body).key for body in CLAUDE[case])
+def output(*values: Any) -> dict[str, Any]:
+    """A request of Codex with these items in its input, or what tools have answered."""
+    items = [v if isinstance(v, dict) else {"type": "x_output", "output": v} for v in values]
+    return {"model": "m", "input": items}
+
+
+def printed(text: str) -> list[dict[str, Any]]:
+    return [{"type": "input_text", "text": text}]
+
+
+def from_agent(author: str, text: str, salt: str = "") -> dict[str, Any]:
+    said = f"Message Type: FINAL_ANSWER\nSender: {author}\nPayload:\n{text}"
+    content = printed(said)
+    return {"type": "agent_message", "id": f"m{salt}{text}", "author": author, "content": content}
+
+
+def surroundings(date: str, zone: str, shell: str = "bash") -> dict[str, Any]:
+    text = (
+        f"<environment_context>\n  <shell>{shell}</shell>\n  <current_date>{date}</current_date>\n"
+        f"  <timezone>{zone}</timezone>\n</environment_context>"
+    )
+    return output({"type": "message", "content": printed(text)})
+
+
+CHUNK = '{{"chunk_id":"{}","wall_time_seconds":{},"original_token_count":{},"output":"{}"}}'
+
+CODEX = {
+    "a command's time and id": (
+        output("Chunk ID: 0899a8\nWall time: 0.0000 seconds\nOriginal token count: 5\na"),
+        output("Chunk ID: 743cd8\nWall time: 1.2500 seconds\nOriginal token count: 9\na"),
+        output("Chunk ID: 743cd8\nWall time: 1.2500 seconds\nOriginal token count: 9\nb"),
+    ),
+    "a script's time": (
+        output(printed("Script completed\nWall time 0.1 seconds\nOutput:\n")),
+        output(printed("Script completed\nWall time 12.0 seconds\nOutput:\n")),
+        output(printed("Script failed\nWall time 0.1 seconds\nOutput:\n")),
+    ),
+    "a command's result as an object": (
+        output(printed(CHUNK.format("743cd8", "0.000006099", 20, "a"))),
+        output(printed(CHUNK.format("b78d27", "4.7e-6", 21, "a"))),
+        output(printed(CHUNK.format("b78d27", "4.7e-6", 21, "b"))),
+    ),
+    "a command that goes on": (
+        output("Process running with session ID 43225\n", '{"session_id": 43225}'),
+        output("Process running with session ID 7486\n", '{"session_id": 7486}'),
+        output("Process running with session ID 7486\n", '{"session_id": 43225}'),
+    ),
+    "answers of agents as they end": (
+        output(from_agent("/root/one", "a"), from_agent("/root/two", "b")),
+        output(from_agent("/root/two", "b", "x"), from_agent("/root/one", "a", "x")),
+        output(from_agent("/root/one", "b"), from_agent("/root/two", "a")),
+    ),
+    "the day and the zone": (
+        surroundings("2026-11-30", "Etc/UTC"),
+        surroundings("2027-01-09", "Europe/Berlin"),
+        surroundings("2027-01-09", "Europe/Berlin", "zsh"),
+    ),
+    "when an item was made": (
+        output(
+            {"type": "message", "internal_chat_message_metadata_passthrough": {"create_time": 1}}
+        ),
+        output(
+            {"type": "message", "internal_chat_message_metadata_passthrough": {"create_time": 2}}
+        ),
+        output({"type": "message", "internal_chat_message_metadata_passthrough": {"other": 2}}),
+    ),
+}
+
+
+def gemini(*texts: str, system: str = "") -> dict[str, Any]:
+    parts = [{"text": text} for text in texts]
+    return {"contents": [{"role": "user", "parts": parts}], "systemInstruction": system}
+
+
+def listing(*lines: str) -> dict[str, Any]:
+    return gemini("\n".join(["Showing up to 200 items", "", "/work/", *lines, "", "</x>"]))
+
+
+DAY = "Today's date is {} (formatted according to the user's locale)."
+SKILL = "<location>{}/@google/gemini-cli/bundle/builtin/{}</location>"
+
+GEMINI = {
+    "the day in any language": (
+        gemini(DAY.format("Monday, November 30, 2026")),
+        gemini(DAY.format("Samstag, 9. Januar 2027")),
+        gemini(DAY.format("Samstag, 9. Januar 2027").replace("date", "task")),
+    ),
+    "runs in the listing": (
+        listing("├───a.txt", "├───.sdd/", "│   ├───x", "│   └───runs/...", "└───src/", "    └───b"),
+        listing("├───a.txt", "├───.sdd/...", "└───src/", "    └───b"),
+        listing("├───a.txt", "├───.sdd/...", "└───src/", "    └───c"),
+    ),
+    "runs as the last item": (
+        listing("├───a.txt", "└───.sdd/", "    └───runs/", "        └───1/"),
+        listing("└───a.txt"),
+        listing("├───a.txt", "└───runs/"),
+    ),
+    "a folder of another name": (
+        listing("├───.sdd/", "│   └───x", "└───.sdd-more/", "    └───b"),
+        listing("└───.sdd-more/", "    └───b"),
+        listing("└───.sdd-more/", "    └───x"),
+    ),
+    "where the client is installed": (
+        gemini(system=SKILL.format("/usr/lib/node_modules", "one")),
+        gemini(system=SKILL.format("/home/me/.nvm/versions/node/v24/lib/node_modules", "one")),
+        gemini(system=SKILL.format("/usr/lib/node_modules", "two")),
+    ),
+}
+
+CASES = [
+    (profile, name, bodies)
+    for profile, cases in (("claude-code", CLAUDE), ("codex", CODEX), ("gemini-cli", GEMINI))
+    for name, bodies in cases.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("profile", "bodies"), [(p, b) for p, _, b in CASES], ids=[c[1] for c in CASES]
+)
+def test_a_rule_unifies_what_needs_it_and_nothing_near(profile: str, bodies: Any) -> None:
+    one, other, near = (key_of(profile, body).key for body in bodies)
     assert one == other
     assert near != one
-    assert len({key_of("generic", body).key for body in CLAUDE[case]}) == 3
+    assert len({key_of("generic", body).key for body in bodies}) == 3
 
 
 def notice(agent: str, text: str) -> dict[str, Any]:

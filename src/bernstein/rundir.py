@@ -54,6 +54,8 @@ class _RunInfo(msgspec.Struct):
     head: str | None = None
     tree: str | None = None
     tree_entries: dict[str, str] = {}
+    key_names: list[str] = []
+    upstreams: dict[str, str] = {}
     signal: int | None = None
     body_key_sha256: str | None = None
     profile: dict[str, Any] | None = None

@@ -99,10 +99,15 @@ def named_url(*variables: str) -> str | None:
     return next((os.environ[name] for name in variables if os.environ.get(name)), None)
 
 
+def provider_key_names() -> list[str]:
+    """The variables of the environment that hold a provider's key."""
+    names = {name for names in PROVIDER_KEYS.values() for name in names}
+    return sorted(name for name in names if os.environ.get(name))
+
+
 def provider_secrets() -> list[str]:
     """The keys of providers that the environment holds."""
-    names = {name for names in PROVIDER_KEYS.values() for name in names}
-    return [value for name, value in os.environ.items() if name in names and value]
+    return [os.environ[name] for name in provider_key_names()]
 
 
 @contextmanager

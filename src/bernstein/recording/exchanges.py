@@ -59,6 +59,7 @@ class ExchangeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         times_ms: When each piece came, in milliseconds after the request.
         arrived: How many requests had arrived when each piece came.
         end: How it ended.
+        ids: By the name of a rule, the ids that the request names, in the order of their numbers.
     """
 
     seq: int
@@ -85,6 +86,7 @@ class ExchangeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: ExchangeEnd
     ts: str
     elapsed_s: float
+    ids: dict[str, list[str]] = {}
 
     @property
     def group(self) -> str:

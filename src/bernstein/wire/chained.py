@@ -19,6 +19,8 @@ from bernstein.wire.profile import Profile, load_profile, profile_of
 from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bernstein.recording.exchanges import ExchangeRow
 
 Result: TypeAlias = Literal["ok", "error"]
@@ -75,19 +77,21 @@ def _request_of(row: ExchangeRow, request: str) -> Request:
     )
 
 
-def said_of(kind: Kind, status: int, body: bytes, folders: Folders, *, is_whole: bool) -> Said:
-    """What a response comes to."""
+def said_of(
+    kind: Kind, status: int, body: bytes, to_variables: Callable[[str], str], *, is_whole: bool
+) -> Said:
+    """What a response comes to, ``to_variables`` applied to its texts."""
     if kind in MODEL_KINDS:
         outcome = read_answer(kind, status, body, is_whole=is_whole)
         if isinstance(outcome, LlmAnswer):
-            return Said("ok", _mapped(outcome, folders).digest(), outcome.usage)
+            return Said("ok", _mapped(outcome, to_variables).digest(), outcome.usage)
         if isinstance(outcome, LlmFailure):
-            text = folders.to_variables(outcome.text)
+            text = to_variables(outcome.text)
             partial = outcome.partial
             usage = None if partial is None else partial.usage
             return Said("error", replace(outcome, text=text, partial=None).digest(), usage)
     try:
-        stands: JsonObject = {"text": folders.to_variables(body.decode("utf-8"))}
+        stands: JsonObject = {"text": to_variables(body.decode("utf-8"))}
     except UnicodeDecodeError:
         stands = {"sha256": sha256_hex(body)}
     # JCS {status, text}, or {status, sha256} of a body that is no text
@@ -98,15 +102,15 @@ def said_of(kind: Kind, status: int, body: bytes, folders: Folders, *, is_whole:
 def said_of_row(row: ExchangeRow, body: bytes, folders: Folders) -> Said:
     """What a recorded response comes to."""
     kind = kind_of(row.method, row.path)
-    return said_of(kind, row.status, body, folders, is_whole=row.end == "complete")
+    return said_of(kind, row.status, body, folders.to_variables, is_whole=row.end == "complete")
 
 
-def _mapped(answer: LlmAnswer, folders: Folders) -> LlmAnswer:
+def _mapped(answer: LlmAnswer, to_variables: Callable[[str], str]) -> LlmAnswer:
     return LlmAnswer(
-        text=folders.to_variables(answer.text),
+        text=to_variables(answer.text),
         tool_calls=tuple(
-            ToolCall(call.name, folders.to_variables(call.args)) for call in answer.tool_calls
+            ToolCall(call.name, to_variables(call.args)) for call in answer.tool_calls
         ),
         stop_reason=answer.stop_reason,
-        refusal=None if answer.refusal is None else folders.to_variables(answer.refusal),
+        refusal=None if answer.refusal is None else to_variables(answer.refusal),
     )

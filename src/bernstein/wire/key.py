@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bernstein.wire.folders import Folders
-    from bernstein.wire.profile import Profile
+    from bernstein.wire.profile import Names, Profile
     from bernstein.wire.secrets import Redactor
 
 ExchangeScheme: TypeAlias = Literal["wire.v1", "raw.v1"]
@@ -47,12 +47,14 @@ class Match:
         scheme: ``raw.v1`` where the body has no canonical spelling.
         request: What the key covers, as a value: what a miss is explained with.
         body: The body after the rules; None for ``raw.v1``, and where there is none.
+        ids: By the name of a rule, the ids that it renamed, in the order of their numbers.
     """
 
     key: str
     scheme: ExchangeScheme
     request: JsonObject
     body: JsonValue
+    ids: dict[str, list[str]]
 
 
 def without_secrets(request: Request, profile: Profile, redactor: Redactor) -> Request:
@@ -75,11 +77,12 @@ def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
     scheme: ExchangeScheme = "wire.v1"
     body: JsonValue = None
     stands: JsonValue = None
+    names: Names = {}
     if request.body:
         try:
             body = decode_strict(request.body)
             names_folders = folders.may_stand_in(request.body.decode())
-            body = profile.normalise(body, prepare if names_folders else None)
+            body = profile.normalise(body, prepare if names_folders else None, names)
             canonical_bytes(body)
             stands = body
         except CanonicalError:
@@ -95,7 +98,8 @@ def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
     }
     # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
     spelled = b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), canonical_bytes(covered))
-    return Match(sha256(spelled).hexdigest(), scheme, covered, body)
+    ids = {name: list(olds) for name, olds in names.items() if olds}
+    return Match(sha256(spelled).hexdigest(), scheme, covered, body, ids)
 
 
 def key_origin(origin: str, provider: str) -> str:

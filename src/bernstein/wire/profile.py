@@ -20,12 +20,12 @@ from bernstein.wire.folders import each_open_text
 from bernstein.wire.results import hoisted, sorted_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 PROFILES = ("generic", "claude-code", "codex", "gemini-cli")
 
 _Step: TypeAlias = "str | None"  # a member's name; None: each item of a list
-_Names: TypeAlias = "dict[str, dict[str, str]]"  # the new name of each id, for each kind of id
+Names: TypeAlias = "dict[str, dict[str, str]]"  # the new name of each id, for each kind of id
 _DROP: Any = object()
 
 
@@ -116,17 +116,41 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     lane_headers: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
 
-    def normalise(self, body: JsonValue, prepare: Callable[[str], str] | None) -> JsonValue:
-        """``body`` after the rules; ``prepare`` is applied first, to texts that are not signed."""
+    def normalise(
+        self,
+        body: JsonValue,
+        prepare: Callable[[str], str] | None,
+        names: Names | None = None,
+    ) -> JsonValue:
+        """``body`` after the rules; ``prepare`` is applied first, to texts that are not signed.
+
+        Ids that are renamed go into ``names``: by the rule's name, the new one of each old one.
+        """
         value = body if prepare is None else each_open_text(body, prepare)
-        names: _Names = {}
+        names = {} if names is None else names
         for step in self._steps:
             value = step(value, names)
         return value
 
     @cached_property
-    def _steps(self) -> list[Callable[[JsonValue, _Names], JsonValue]]:
+    def id_patterns(self) -> list[re.Pattern[str]]:
+        """What finds ids in texts: the patterns of the rules that rename them."""
+        return [
+            re.compile(rule.pattern, re.MULTILINE)
+            for rule in self.rules
+            if isinstance(rule, Rename) and rule.pattern
+        ]
+
+    @cached_property
+    def _steps(self) -> list[Callable[[JsonValue, Names], JsonValue]]:
         return [_compile(rule) for rule in self.rules]
+
+
+_CLIENTS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
+# Programs that start another one, named somewhere behind.
+_WRAPPERS = frozenset(
+    {"env", "faketime", "timeout", "nice", "nohup", "npx", "sh", "bash", "zsh", "stdbuf", "strace"}
+)
 
 
 def load_profile(name: str) -> Profile:
@@ -182,16 +206,24 @@ def profile_of(value: JsonValue) -> Profile:
     return profile
 
 
-def profile_for(program: str) -> str:
-    """The name of the profile for a program, by the name of its file."""
-    name = program.rsplit("/", 1)[-1]
-    return {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}.get(name, "generic")
+def profile_for(argv: Sequence[str]) -> str:
+    """The name of the profile for a command, by the name of its program, behind what starts it."""
+    is_wrapped = False
+    for argument in argv:
+        for word in argument.split() if is_wrapped else [argument]:
+            name = word.rsplit("/", 1)[-1]
+            if name in _CLIENTS:
+                return _CLIENTS[name]
+        if not is_wrapped and argument.rsplit("/", 1)[-1] not in _WRAPPERS:
+            break
+        is_wrapped = True
+    return "generic"
 
 
 # --- rules as functions
 
 
-def _compile(rule: Rule) -> Callable[[JsonValue, _Names], JsonValue]:
+def _compile(rule: Rule) -> Callable[[JsonValue, Names], JsonValue]:
     steps = _parse_path(rule.path)
     match rule:
         case Drop():

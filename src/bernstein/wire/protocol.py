@@ -15,21 +15,33 @@ MODEL_KINDS: frozenset[Kind] = frozenset({"messages", "chat", "responses", "gene
 
 
 class Provider(NamedTuple):
-    """A provider by name: the variables that name its base URL, and where it is without one."""
+    """A provider by name: the variables that name its base URL, and where it is without one.
+
+    A variable stands with what clients that read it take for granted behind the base URL.
+    """
 
     name: str
-    variables: tuple[str, ...]
+    variables: dict[str, str]
     default: str
 
 
 PROVIDERS = {
     provider.name: provider
     for provider in (
-        Provider("anthropic", ("ANTHROPIC_BASE_URL",), "https://api.anthropic.com"),
-        Provider("openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "https://api.openai.com/v1"),
+        Provider(
+            "anthropic",
+            # The second is litellm's, the third LangChain's.
+            {"ANTHROPIC_BASE_URL": "", "ANTHROPIC_API_BASE": "", "ANTHROPIC_API_URL": ""},
+            "https://api.anthropic.com",
+        ),
+        Provider(
+            "openai",
+            {"OPENAI_BASE_URL": "", "OPENAI_API_BASE": ""},
+            "https://api.openai.com/v1",
+        ),
         Provider(
             "google",
-            ("GOOGLE_GEMINI_BASE_URL",),
+            {"GOOGLE_GEMINI_BASE_URL": "", "GEMINI_API_BASE": "/v1beta"},
             "https://generativelanguage.googleapis.com",
         ),
     )

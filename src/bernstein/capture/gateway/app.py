@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -37,6 +38,8 @@ class Gateway:
     def __init__(self, wire: WireRun, upstreams: Mapping[str, str], player: Player | None) -> None:
         """Serve these providers, by name and base URL; in a strict replay nothing goes live."""
         self.token = secrets.token_urlsafe(18)
+        # Hosts that were asked for as if this were a proxy, and how often.
+        self.refused: Counter[str] = Counter()
         self._wire = wire
         self._upstreams = dict(upstreams)
         self._player = player
@@ -45,6 +48,17 @@ class Gateway:
     def base_path(self, provider: str) -> str:
         """The path below which a provider's requests are taken."""
         return f"/{self.token}/{provider}"
+
+    def _is_meant_for_a_proxy(self, scope: Scope) -> bool:
+        """Whether a request asks for another host; it is counted: the way to anywhere is shut."""
+        port = scope["server"][1]
+        host = next((value.decode("latin-1") for n, value in scope["headers"] if n == b"host"), "")
+        if scope["method"] == "CONNECT":
+            host = scope["path"].lstrip("/") or host
+        if host in {"", f"127.0.0.1:{port}", f"localhost:{port}"}:
+            return False
+        self.refused[host] += 1
+        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
@@ -58,7 +72,7 @@ class Gateway:
         headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
         names = {name.lower() for name, _ in headers}
         if len(parts) < 3 or not secrets.compare_digest(parts[1], self.token) or "origin" in names:
-            await client.refuse(404)
+            await client.refuse(403 if self._is_meant_for_a_proxy(scope) else 404)
             return
         provider, path = parts[2], "/" + (parts[3] if len(parts) > 3 else "")
         if provider not in self._upstreams:

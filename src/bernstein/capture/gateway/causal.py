@@ -3,8 +3,12 @@
 A piece of an answer is kept back until every request of another lane that had arrived before the
 piece came has arrived; a client can act on an answer while it still streams. The last piece waits
 also until every answer of another lane that ended before this lane's next request has been sent.
-Lanes born later are left out; an answer that waits counts as sent, or two would wait for each
-other.
+What was asked after this answer had ended is left out; an answer that waits counts as sent, or two
+would wait for each other.
+
+An answer that another lane quotes waits for the request before the one that quotes it: that request
+was made without it. Equal requests that were under way at once may change callers, and so none of
+them waits for what the caller of another one did next.
 
 Within a lane rows keep their order: a request begins behind the answers that had ended before it,
 and an answer ends behind the answers that had ended, and the requests that had begun, before it.
@@ -19,7 +23,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bernstein.recording.exchanges import ExchangeRow
 
@@ -29,7 +33,14 @@ DEFAULT_BOUND_S = 10.0
 class CausalHold:
     """The waiting room of one replay; safe for threads."""
 
-    def __init__(self, rows: Sequence[ExchangeRow], bound_s: float = DEFAULT_BOUND_S) -> None:
+    def __init__(
+        self,
+        rows: Sequence[ExchangeRow],
+        quotes: Mapping[int, int],
+        bound_s: float = DEFAULT_BOUND_S,
+    ) -> None:
+        """Hold the answers of ``rows``; ``quotes`` says where they are first quoted."""
+        self._quotes = quotes
         self.has_expired = False
         self.bound_s = bound_s
         self._is_given_up = False
@@ -37,13 +48,14 @@ class CausalHold:
         self._by_seq = by_seq
         self._by_done = sorted(rows, key=lambda row: row.done)
         self._next: dict[int, ExchangeRow] = {}
-        self._born: dict[str, int] = {}
+        self._previous: dict[int, ExchangeRow] = {}
         last: dict[str, ExchangeRow] = {}
         for row in by_seq:
-            self._born.setdefault(row.lane, row.seq)
             if row.lane in last:
                 self._next[last[row.lane].seq] = row
+                self._previous[row.seq] = last[row.lane]
             last[row.lane] = row
+        self._exchangeable = _exchangeable(by_seq)
         self._arrived: set[int] = set()
         self._sent: set[int] = set()
         self._first_missing = 0  # of by_seq: everything before it has arrived
@@ -167,7 +179,7 @@ class CausalHold:
         if self._is_open:
             return True
         is_last = piece >= len(row.arrived) - 1
-        arrived = row.arrived[piece] if row.arrived else row.begun
+        arrived = min(_arrived(row, piece), self._exchangeable.get(row.seq, row.begun))
         for other in self._by_seq[self._first_missing :]:
             if other.seq >= arrived:
                 break
@@ -175,13 +187,41 @@ class CausalHold:
                 return False
         if not is_last:
             return True
+        if row.seq in self._quotes:
+            before = self._previous.get(self._quotes[row.seq])
+            if before is not None and before.seq > row.seq and before.seq not in self._arrived:
+                return False
         following = self._next.get(row.seq)
         if following is None:
             return True
         for other in self._by_done[self._first_unsent :]:
             if other.done >= following.after:
                 break
-            is_later_born = self._born[other.lane] >= row.begun
-            if other.lane != row.lane and not is_later_born and other.seq not in self._sent:
+            if self._quotes.get(other.seq, -1) > following.seq:
+                continue  # it was told later
+            # What was asked after this answer had ended may depend on it.
+            is_earlier = other.seq < row.begun
+            if other.lane != row.lane and is_earlier and other.seq not in self._sent:
                 return False
         return True
+
+
+def _arrived(row: ExchangeRow, piece: int) -> int:
+    return row.arrived[piece] if row.arrived else row.begun
+
+
+def _exchangeable(by_seq: Sequence[ExchangeRow]) -> dict[int, int]:
+    """For rows that were under way beside equal ones: what had arrived at their first answer."""
+    groups: dict[tuple[str, str], list[ExchangeRow]] = {}
+    for row in by_seq:
+        groups.setdefault((row.lane, row.key), []).append(row)
+    least: dict[int, int] = {}
+    for group in groups.values():
+        for place, row in enumerate(group):
+            for other in group[place + 1 :]:
+                if other.after > row.done:
+                    break
+                first = min(_arrived(row, 0), _arrived(other, 0))
+                for one in (row, other):
+                    least[one.seq] = min(least.get(one.seq, first), first)
+    return least

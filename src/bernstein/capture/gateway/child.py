@@ -22,7 +22,7 @@ from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bernstein.capture.gateway.server import GatewayServer
 
@@ -35,13 +35,6 @@ _QUIET = {
     "GEMINI_CLI_TRUST_WORKSPACE": "true",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
-}
-# What some clients (litellm, LangChain) read before, or instead of, their provider's own variable:
-# its provider, and what they take for granted in the path.
-_MORE_POINTERS = {
-    "ANTHROPIC_API_BASE": ("anthropic", ""),
-    "ANTHROPIC_API_URL": ("anthropic", ""),
-    "GEMINI_API_BASE": ("google", "/v1beta"),
 }
 # Other providers by their variables. On loopback no proxy stands before them: a replay shuts them.
 _ELSEWHERE = re.compile(
@@ -78,7 +71,12 @@ def surroundings(home: Path, tmp: Path) -> Iterator[Surroundings]:
 
 
 def environment(
-    server: GatewayServer, made: Surroundings, upstreams: Mapping[str, str], *, is_replay: bool
+    server: GatewayServer,
+    made: Surroundings,
+    upstreams: Mapping[str, str],
+    *,
+    is_replay: bool,
+    key_names: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of the child; settings of ours are not in it."""
     env = child_environment()
@@ -97,13 +95,9 @@ def environment(
     env |= ours
     if is_replay:
         env = {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
-        env |= no_keys()
-        env |= dict.fromkeys(_PROXIES, _SHUT)
+        env |= no_keys(key_names)
+        env |= dict.fromkeys(_PROXIES, f"http://127.0.0.1:{server.port}")
         env |= {name: _SHUT for name in env if _ELSEWHERE.search(name) and name not in ours}
-        env |= _more_pointers(server, upstreams)
-    else:
-        # One that the user has set names an upstream that we do not know.
-        env = _more_pointers(server, upstreams) | env
     _write_configuration(server, made)
     return env
 
@@ -111,27 +105,23 @@ def environment(
 def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:
     """The variables that point SDKs and clients at the gateway."""
     urls = {
-        variable: server.base_url(name)
+        variable: server.base_url(name) + ending
         for name in upstreams
         if name in PROVIDERS
-        for variable in PROVIDERS[name].variables
+        for variable, ending in PROVIDERS[name].variables.items()
     }
     # A proxy must not come between: it would be given the run's secret, and the key.
     around = ",".join(filter(None, (named_url("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")))
     return urls | {"NO_PROXY": around, "no_proxy": around}
 
 
-def _more_pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:
-    return {
-        variable: server.base_url(name) + path
-        for variable, (name, path) in _MORE_POINTERS.items()
-        if name in upstreams
-    }
+def no_keys(names: Iterable[str]) -> dict[str, str]:
+    """Something that is no key, in each of these variables; where there are none, in all.
 
-
-def no_keys() -> dict[str, str]:
-    """A key for each SDK that asks for one, which is none."""
-    return dict.fromkeys((name for names in PROVIDER_KEYS.values() for name in names), _NO_KEY)
+    A client that finds more of them than when it was recorded may choose otherwise, or warn.
+    """
+    known = (name for names in PROVIDER_KEYS.values() for name in names)
+    return dict.fromkeys(names or known, _NO_KEY)
 
 
 def _write_configuration(server: GatewayServer, made: Surroundings) -> None:

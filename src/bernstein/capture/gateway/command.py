@@ -74,7 +74,7 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
         sdd,
         settings,
         argv=options.argv,
-        profile=options.profile or profile_for(options.argv[0]),
+        profile=options.profile or profile_for(options.argv),
         upstreams=options.upstreams,
         is_paced=options.is_paced,
         trusts=options.trusts,
@@ -87,7 +87,13 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
     code = 1
     try:
         with session, surroundings(session.home, session.tmp) as made:
-            env = environment(session.server, made, session.upstreams, is_replay=session.is_replay)
+            env = environment(
+                session.server,
+                made,
+                session.upstreams,
+                is_replay=session.is_replay,
+                key_names=session.key_names,
+            )
             hidden = [sdd.path, settings.keys_dir]
             if session.run.source is not None:
                 hidden.append(session.run.source.path)

@@ -55,6 +55,11 @@ def explain_exchange_miss(
         row, paths = nearest
         lines.append(f"  nearest: exchange {row.seq} in lane {row.lane[:16]}; differs in:")
         lines += [f"    {path}: recorded {old}, asked {new}" for path, old, new in paths]
+        if any("/runs/" in text and "sdd" in text for _, *texts in paths for text in texts):
+            lines.append(
+                "  the command has looked at our recordings, and they grow\n"
+                "  keep them elsewhere (bernstein --sdd DIR …), or hide them: --isolate"
+            )
     if was_cut:
         lines.append(
             f"  the recorded run came to no end: its recording stops after {len(rows)} exchanges"

@@ -112,7 +112,7 @@ def main(channel: socket.socket) -> int:
     if is_isolated:
         try:
             _leave_the_network()
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listener.bind(("127.0.0.1", 0))
         except (_RefusedError, OSError) as error:
             say(str(error))

@@ -59,7 +59,9 @@ class Launcher:
             self.close()
             raise UsageError(f"{error}\n  run it without --isolate")
         if descriptors:
-            self.listener = socket.socket(fileno=descriptors[0])
+            self.listener = socket.socket(
+                socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptors[0]
+            )
 
     def run(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, hidden: Iterable[Path]

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bernstein.capture.gateway.causal import CausalHold
 from bernstein.capture.gateway.explain import changed_entries, explain_exchange_miss
+from bernstein.capture.gateway.quotes import first_quotes
 from bernstein.errors import ReplayMissError
 from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.changed import Served, changed_body
+from bernstein.wire.ids import Ids, Moved
 from bernstein.wire.protocol import error_body, kind_of
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Player:
         self._is_paced = is_paced
         self._rerun = rerun
         self._rows = load_exchanges(source.exchanges).rows
-        self.hold = CausalHold(self._rows)
+        self.hold = CausalHold(self._rows, first_quotes(self._rows, wire.run.store.blobs))
         self._queues: dict[tuple[str, str], deque[ExchangeRow]] = {}
         for row in sorted(self._rows, key=lambda row: row.seq):
             self._queues.setdefault((row.lane, row.key), deque()).append(row)
@@ -90,7 +92,10 @@ class Player:
         self._recorded_lanes = len({row.lane for row in self._rows})
         self._used: set[int] = set()
         self._missed: dict[str, str] = {}
-        self._move = recorded.folders.moved_to(wire.terms.folders)
+        self._ids = Ids(recorded.profile.id_patterns)
+        self._moved = Moved(recorded.folders.moved_to(wire.terms.folders), self._ids)
+        to_variables = wire.terms.folders.to_variables
+        wire.to_variables = lambda text: to_variables(self._ids.to_recorded(text))
 
     def take(self, request: Request, match: Match) -> tuple[str, ExchangeRow | None]:
         """The lane of a request, and the row that answers it, reserved; None on a miss."""
@@ -102,6 +107,7 @@ class Player:
             row = queue.popleft() if queue else None
             if row is not None:
                 self._used.add(row.seq)
+                self._ids.learn(row.ids, match.ids)
         return lane, row
 
     def _lane(self, request: Request, match: Match) -> str:
@@ -129,9 +135,9 @@ class Player:
         self.hold.arrived(row)
         body = row.read_response(self._wire.run.store.blobs)
         pieces = _cut(body, row.chunks)
-        if self._move:
+        if self._moved:
             cut = [piece.data for piece in pieces]
-            pieces = changed_body(kind_of(row.method, row.path), cut, self._move)
+            pieces = changed_body(kind_of(row.method, row.path), cut, self._moved)
         response.headers = [(name, value) for name, value in row.response_headers]
         try:
             yield from self._hold_back(row, 0)
@@ -185,8 +191,8 @@ class Player:
     def missed(self, exchange: Exchange) -> Miss:
         """Report a miss, once a lane. It takes time: it is looked for what comes nearest."""
         lane = exchange.lane
+        self.hold.give_up()  # what comes now is not what was recorded
         if not self._wire.run.is_strict:
-            self.hold.give_up()  # what comes now is not what was recorded
             self._report(exchange)
             return None
         with self._wire.lock:

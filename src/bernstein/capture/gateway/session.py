@@ -18,7 +18,7 @@ from bernstein.capture.gateway.wire_run import WireRun
 from bernstein.capture.run import OpenRun
 from bernstein.errors import RecordingError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
-from bernstein.settings import named_url, provider_secrets
+from bernstein.settings import named_url, provider_key_names, provider_secrets
 from bernstein.tree import tree_digests
 from bernstein.wire.chained import Terms, terms_of
 from bernstein.wire.folders import Folders
@@ -105,7 +105,11 @@ class GatewaySession:
         self.profile: Profile = chosen if recorded is None else recorded.profile
         terms = Terms(self.profile, folders)
         kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
-        self.run.describe({**terms.to_json(), "upstreams": kept_urls})
+        # Whose keys the recorded client had: by name, and never the keys.
+        self.key_names: list[str] = (
+            provider_key_names() if self.run.source is None else info.get("key_names") or []
+        )
+        self.run.describe({**terms.to_json(), "upstreams": kept_urls, "key_names": self.key_names})
         if folder is not None:
             left_out = () if self.run.source is None else (self.run.source.path,)
             entries = tree_digests(folder, (sdd.path, *left_out))
@@ -191,6 +195,8 @@ class GatewaySession:
                 "note: a request that was recorded did not come, so from there the answers were "
                 "not held in their order\n"
             )
+        for host, count in self.server.gateway.refused.items():
+            said(f"note: {host} was reached for and refused ({count}x): it is not recorded\n")
         # What an extension does not hold any more is said without being asked for.
         for row in self.player.unused() if is_verbose or not run.is_strict else ():
             said(f"unused: exchange {row.seq}: {row.method} {row.path} ({row.status})\n")
@@ -203,5 +209,12 @@ class GatewaySession:
 
 def _upstreams(chosen: Mapping[str, str]) -> dict[str, str]:
     """The base URL of each provider: as chosen, as the environment names it, or its own."""
-    own = {p.name: named_url(*p.variables) or p.default for p in PROVIDERS.values()}
+    own = {}
+    for provider in PROVIDERS.values():
+        named = (
+            url.rstrip("/").removesuffix(ending)
+            for variable, ending in provider.variables.items()
+            if (url := named_url(variable))
+        )
+        own[provider.name] = next(named, provider.default)
     return {name: url.rstrip("/") for name, url in {**own, **chosen}.items()}

@@ -100,6 +100,8 @@ class WireRun:
         self.run = run
         self.terms = terms
         self.redactor = redactor
+        # What makes the texts of an answer those that are chained.
+        self.to_variables = terms.folders.to_variables
         self._begun = 0
         self._done = 0
         self._lanes: dict[tuple[str, ...], str] = {}
@@ -160,7 +162,7 @@ class WireRun:
             exchange.kind,
             response.status,
             response.body,
-            self.terms.folders,
+            self.to_variables,
             is_whole=is_whole,
         )
         with self.run.rows():
@@ -174,7 +176,7 @@ class WireRun:
 
     def _row(self, exchange: Exchange, response: Response) -> dict[str, object]:
         request, match = exchange.kept, exchange.match
-        return {
+        row: dict[str, object] = {
             "seq": exchange.seq,
             "begun": self._begun,
             "after": exchange.after,
@@ -197,6 +199,7 @@ class WireRun:
             "ts": utc_now(),
             "elapsed_s": round(time.monotonic() - exchange.begun_s, 6),
         }
+        return {**row, "ids": match.ids} if match.ids else row
 
     def _chain(self, exchange: Exchange, said: Said) -> None:
         request, match, lane = exchange.kept, exchange.match, exchange.lane
