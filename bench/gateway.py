@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from bernstein.wire.key import Request, match_of, without_secrets
 from bernstein.wire.profile import load_profile
 from bernstein.wire.secrets import Redactor
 
-TEXT = "x" * 2000
+TEXT = "the quick brown fox jumps over a lazy dog, and " * 42
 PIECES = 20
 Asgi = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
@@ -94,6 +95,30 @@ def own_thread(app: Asgi) -> Iterator[str]:
     thread.join()
 
 
+@contextmanager
+def gateway_process(sdd_dir: Path, *arguments: str) -> Iterator[str]:
+    """A standing gateway in a process of its own, as a client finds it: its base URL."""
+    env_file = sdd_dir.parent / "gateway.env"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "bernstein", "--sdd", str(sdd_dir), "gateway"),
+            *("--env-file", str(env_file), *arguments),
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    while not env_file.exists() or not env_file.read_text().endswith("\n"):
+        time.sleep(0.01)
+        assert process.poll() is None, "the gateway has ended"
+    variables = dict(
+        line.removeprefix("export ").split("=", 1) for line in env_file.read_text().splitlines()
+    )
+    try:
+        yield variables["OPENAI_BASE_URL"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
 # --- a client of bytes
 
 
@@ -148,9 +173,9 @@ def recording(folder: Path) -> list[Figure]:
     piece: list[list[float]] = [[], []]
     with (
         own_process() as url,
-        bernstein.record(sdd_dir=folder / ".sdd", upstreams={"openai": url}) as gateway,
+        gateway_process(folder / ".sdd", "--upstream", f"openai={url}") as gateway,
     ):
-        sides = [Client(url), Client(gateway.base_url("openai"))]
+        sides = [Client(url), Client(gateway)]
         for number in range(120):
             for side, client in enumerate(sides):
                 first[side].append(client.first_byte_s("/chat/completions", body_of(number)))
@@ -170,41 +195,37 @@ def recording(folder: Path) -> list[Figure]:
 def _replay(folder: Path, name: str, path: str, bodies: list[bytes], profile: str) -> float:
     """The best time a request of three replays."""
     sdd_dir = folder / name / ".sdd"
+    sdd_dir.parent.mkdir()
     with (
         own_process() as url,
-        bernstein.record(sdd_dir=sdd_dir, upstreams={"openai": url}, profile=profile) as gateway,
+        gateway_process(sdd_dir, "--upstream", f"openai={url}", "--profile", profile) as gateway,
     ):
-        client = Client(gateway.base_url("openai"))
-        for body in bodies:
-            client.ask(path, body)
-        client.connection.close()
+        _asked(gateway, path, bodies)
     times = []
     for _ in range(3):
-        with bernstein.replay(gateway.run_id, sdd_dir=sdd_dir) as again:
-            client = Client(again.base_url("openai"))
-            begun = time.perf_counter()
-            for body in bodies:
-                client.ask(path, body)
-            times.append((time.perf_counter() - begun) / len(bodies))
-            client.connection.close()
+        with gateway_process(sdd_dir, "--replay", "latest") as gateway:
+            times.append(_asked(gateway, path, bodies))
     return min(times)
+
+
+def _asked(base_url: str, path: str, bodies: list[bytes]) -> float:
+    """The time a request."""
+    client = Client(base_url)
+    begun = time.perf_counter()
+    for body in bodies:
+        client.ask(path, body)
+    taken = time.perf_counter() - begun
+    client.connection.close()
+    return taken / len(bodies)
 
 
 def replaying(folder: Path) -> list[Figure]:
     """A replayed request against an app that does nothing but give the same bytes."""
     bodies = [body_of(number) for number in range(400)]
     bare: dict[str, float] = {}
-    with own_thread(provider) as url:
-        client = Client(url)
+    with own_process() as url:
         for path in ("/chat/completions", "/stream"):
-            times = []
-            for _ in range(3):
-                begun = time.perf_counter()
-                for body in bodies:
-                    client.ask(path, body)
-                times.append((time.perf_counter() - begun) / len(bodies))
-            bare[path] = min(times)
-        client.connection.close()
+            bare[path] = min(_asked(url, path, bodies) for _ in range(3))
     plain_s = _replay(folder, "plain", "/chat/completions", bodies, "generic")
     stream_s = _replay(folder, "stream", "/stream", bodies, "generic")
     return [

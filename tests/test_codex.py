@@ -219,6 +219,8 @@ def same(stdout: str, folder: Path) -> list[str]:
     """What was said, without the ids of threads and items, and with the folder as a variable."""
     ids: dict[str, str] = {}
     text = UUID.sub(lambda found: ids.setdefault(found[0], f"<{len(ids)}>"), stdout)
+    # How far an agent that was just started has come is a race inside of Codex.
+    text = re.sub(r'"status":"(?:pending_init|running)"', '"status":"begun"', text)
     return re.sub(r'"item_\d+"', '"item"', text.replace(str(folder), "<cwd>")).splitlines()
 
 

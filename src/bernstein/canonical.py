@@ -269,13 +269,18 @@ def decode_canonical(data: bytes) -> JsonValue:
     Raises:
         CanonicalError: Not JSON, or JSON in any spelling but the canonical one.
     """
-    try:
-        value = _decode_any(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = decode_strict(data)
+    value = decode_known(data)
     if canonical_bytes(value) != data:
         raise CanonicalError("$", "not in canonical spelling (RFC 8785)")
     return value
+
+
+def decode_known(data: bytes) -> JsonValue:
+    """The value of JSON whose spelling was checked before."""
+    try:
+        return _decode_any(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_strict(data)
 
 
 def decode_strict(data: bytes) -> JsonValue:

@@ -16,6 +16,7 @@ import shutil
 import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
@@ -43,7 +44,12 @@ from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
 from bernstein.seal.body_key import find_body_key, make_body_key
-from bernstein.seal.proven import read_chained_calls, recorded_answers, unanswered_calls
+from bernstein.seal.proven import (
+    ChainedCalls,
+    read_chained_calls,
+    recorded_answers,
+    unanswered_calls,
+)
 from bernstein.seal.proven_wire import recorded_responses
 from bernstein.seal.proven_world import recorded_fixtures
 from bernstein.seal.retention import prune_to
@@ -53,7 +59,7 @@ from bernstein.version import __version__
 from bernstein.wire.chained import terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bernstein.events.entry import JournalEntry
     from bernstein.recording.key import LlmCall
@@ -225,11 +231,16 @@ class OpenRun:
 
     def append(self, name: str, payload: JsonObject, lane: str = "") -> JournalEntry:
         """Chain one row, and hold it against the score."""
+        return self.append_all([(name, payload)], lane)[0]
+
+    def append_all(self, rows: Sequence[tuple[str, JsonObject]], lane: str) -> list[JournalEntry]:
+        """Chain rows of one lane together, and hold them against the score."""
         with self.lock:
-            entry = self.journal.append(name, payload, lane)
-            self.row_count, self.head = entry.index + 1, entry.event_hash
-            self.score.follow(entry)
-            return entry
+            entries = self.journal.append_all(rows, lane)
+            self.row_count, self.head = entries[-1].index + 1, entries[-1].event_hash
+            for entry in entries:
+                self.score.follow(entry)
+            return entries
 
     # --- calls
 
@@ -365,13 +376,19 @@ class OpenRun:
             guard=self.guard if self.is_strict else "none",
         )
 
+    @cached_property
+    def source_chain(self) -> ChainedCalls:
+        """What the journal of the source says, which was held against its recording."""
+        assert self.source is not None
+        return read_chained_calls(self.source.journal)
+
     def _recorded_answers(self) -> Iterator[Answered]:
         assert self.source is not None
         for _, answered in recorded_fixtures(self.source.fixtures):
             yield answered
         if self.source.exchanges.exists():
-            recording = load_exchanges(self.source.exchanges)
-            chained = read_chained_calls(self.source.journal).answers
+            recording = load_exchanges(self.source.exchanges, is_checked=True)
+            chained = self.source_chain.answers
             # What was checked against the chain before the first answer need not be read again.
             yield from (said.answer for said in chained)
             if len(recording.rows) > len(chained):

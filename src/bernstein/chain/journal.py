@@ -42,7 +42,7 @@ from bernstein.jsonl import (
 from bernstein.rundir import SddDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 
@@ -103,16 +103,22 @@ class EventJournal:
             OSError: The disk refuses. Where the write did, the journal is as before; where an
                 fsync did, the row is there once, and no further row is taken.
         """
-        if not EVENT.fullmatch(event):
-            raise UsageError(f"event {event!r} does not match {EVENT.pattern}")
+        return self.append_all([(event, payload)], lane)[0]
+
+    def append_all(
+        self, rows: Sequence[tuple[str, JsonObject]], lane: str = ""
+    ) -> list[JournalEntry]:
+        """Chain rows of one lane, each an event and its payload, together: all of them or none.
+
+        Raises:
+            Like ``append``.
+        """
         if not LANE.fullmatch(lane):
             raise UsageError(f"lane {lane!r} does not match {LANE.pattern}")
-        if type(payload) is not dict:
-            raise UsageError(f"a payload is a JSON object, not a {type(payload).__name__}")
-        body = canonical_bytes(payload)
-        hashed = payload_hash(event, lane, body)
+        prepared = [_prepared(event, payload, lane) for event, payload in rows]
         if self._pid != os.getpid():
             self._reopen()
+        entries: list[JournalEntry] = []
         with self._thread_lock:
             fd = self._fd
             if fd < 0:
@@ -125,26 +131,30 @@ class EventJournal:
                     )
                 self._sync.check()
                 prev_hash, index = self._tail()
-                entry = JournalEntry(
-                    index,
-                    event,
-                    lane,
-                    msgspec.Raw(body),
-                    hashed,
-                    prev_hash,
-                    event_hash(prev_hash, event, hashed, index),
-                    utc_now(),
-                    time.monotonic() - self._opened_s,
-                )
-                line = to_line(entry) + b"\n"
-                append_line(fd, line)
+                lines = []
+                for event, body, hashed in prepared:
+                    entry = JournalEntry(
+                        index,
+                        event,
+                        lane,
+                        msgspec.Raw(body),
+                        hashed,
+                        prev_hash,
+                        event_hash(prev_hash, event, hashed, index),
+                        utc_now(),
+                        time.monotonic() - self._opened_s,
+                    )
+                    entries.append(entry)
+                    lines.append(to_line(entry) + b"\n")
+                    prev_hash, index = entry.event_hash, index + 1
+                append_line(fd, b"".join(lines))
             finally:
                 fcntl.flock(fd, fcntl.LOCK_UN)
-            self._last = (b"\n" + line, entry.event_hash, index)
+            self._last = (b"\n" + lines[-1], prev_hash, index - 1)
             number = self._sync.row_written()
-        if self._durable or event in DURABLE_EVENTS:
+        if self._durable or any(event in DURABLE_EVENTS for event, _ in rows):
             self._sync.wait(number)
-        return entry
+        return entries
 
     def head(self) -> str:
         """The last row's hash, 64 hex digits; 64 zeros for an empty journal."""
@@ -200,3 +210,13 @@ class EventJournal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _prepared(event: str, payload: JsonObject, lane: str) -> tuple[str, bytes, str]:
+    """An event, its payload's bytes, and their hash."""
+    if not EVENT.fullmatch(event):
+        raise UsageError(f"event {event!r} does not match {EVENT.pattern}")
+    if type(payload) is not dict:
+        raise UsageError(f"a payload is a JSON object, not a {type(payload).__name__}")
+    body = canonical_bytes(payload)
+    return event, body, payload_hash(event, lane, body)

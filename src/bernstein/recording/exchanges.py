@@ -141,6 +141,13 @@ def parse_exchange_row(line: bytes) -> ExchangeRow:
     return row
 
 
+def _known_row(line: bytes) -> ExchangeRow:
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return parse_exchange_row(line)
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangeRecording:
     """The rows of one ``exchanges.jsonl``, in the order in which they ended."""
@@ -149,9 +156,12 @@ class ExchangeRecording:
     has_torn_end: bool = False
 
 
-def load_exchanges(path: Path) -> ExchangeRecording:
+def load_exchanges(path: Path, *, is_checked: bool = False) -> ExchangeRecording:
     """Read a recording; no file is an empty one.
 
+    Args:
+        path: An ``exchanges.jsonl``.
+        is_checked: Whether it was read before, so that the spelling of its rows is known.
     Raises:
         RecordingError: A whole line is not a recorded exchange; it names the line.
     """
@@ -161,7 +171,7 @@ def load_exchanges(path: Path) -> ExchangeRecording:
             if not line.is_whole:
                 return ExchangeRecording(rows, has_torn_end=True)
             try:
-                rows.append(parse_exchange_row(line.data))
+                rows.append(_known_row(line.data) if is_checked else parse_exchange_row(line.data))
             except RecordingError as error:
                 raise RecordingError(f"{path}, line {number} is damaged: {error}") from error
     except FileNotFoundError:

@@ -15,6 +15,7 @@ from bernstein.canonical import (
     as_ref,
     canonical_bytes,
     decode_canonical,
+    decode_known,
     digest_of,
     digest_of_bytes,
     utf8,
@@ -69,8 +70,8 @@ def digest_forms(run: RunDir, blobs: BlobStore) -> dict[str, Iterator[bytes]]:
     requests = RequestReader(blobs)
 
     def exchange(line: bytes) -> JsonObject:
-        value: JsonObject = decode_canonical(line)
-        row = parse_exchange_row(line)
+        row = parse_exchange_row(line)  # its spelling is checked
+        value: JsonObject = decode_known(line)
         request = value["request"]
         if as_ref(request) is None:
             request = digest_of_bytes(utf8(requests.read(row))).to_json()

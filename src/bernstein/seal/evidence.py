@@ -272,6 +272,7 @@ def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None
         if wrong_key := check_body_key(run):
             return Finding("mismatch", "recording", note=wrong_key)
         blobs = bodies_of(run, sdd, keys)
+        is_spelled = seal is not None  # then its digest form has been made, and each row read
         if seal is not None:
             found = recording_digests(run, blobs)
             for name in sorted(seal.recordings.keys() | found.keys()):
@@ -279,7 +280,7 @@ def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None
                 if said != found.get(name):
                     note = f"{name}.jsonl is not as it was sealed"
                     return Finding("mismatch", "recording", note=note)
-        problem = _first_difference(run, blobs)
+        problem = _first_difference(run, blobs, is_checked=is_spelled)
         for ref in _fixture_refs(run):
             blobs.check(ref)
     except (RecordingError, CanonicalError, *_MALFORMED) as error:
@@ -293,7 +294,7 @@ def _check_recording(run: RunDir, sdd: SddDir, keys: KeyStore, seal: Seal | None
     )
 
 
-def _first_difference(run: RunDir, blobs: BlobStore) -> Difference | None:
+def _first_difference(run: RunDir, blobs: BlobStore, *, is_checked: bool) -> Difference | None:
     if not (run.llm_calls.exists() or run.exchanges.exists()):
         return None  # a strict replay records nothing; what a seal says is checked by its digest
     for line in read_lines(run.llm_calls) if run.llm_calls.exists() else ():
@@ -304,7 +305,8 @@ def _first_difference(run: RunDir, blobs: BlobStore) -> Difference | None:
         return wrong
     if run.exchanges.exists():
         terms = terms_of(run.read_info())
-        return first_wrong_exchange(load_exchanges(run.exchanges), chained, blobs, terms)
+        recording = load_exchanges(run.exchanges, is_checked=is_checked)
+        return first_wrong_exchange(recording, chained, blobs, terms)
     return first_difference(load_recording(run.llm_calls), chained, blobs)
 
 
@@ -315,7 +317,7 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
         for raw in (row.prompt, row.outcome):
             if bytes(raw).startswith(b'{"byteLength":'):
                 found.append(as_ref(decode_strict(bytes(raw))))
-    for exchange in load_exchanges(run.exchanges).rows:
+    for exchange in load_exchanges(run.exchanges, is_checked=True).rows:
         for raw in (exchange.request, exchange.response):
             if bytes(raw).startswith(b'{"byteLength":'):
                 found.append(as_ref(decode_strict(bytes(raw))))

@@ -58,6 +58,7 @@ class ChainedAnswer:
         outcome: ok or error.
         answer: Its lane, key and digest.
         begun: How many calls had begun before it.
+        size_bytes: Of what the digest is of.
         usage: The members of the ``model.usage`` row behind it, or None.
     """
 
@@ -65,6 +66,7 @@ class ChainedAnswer:
     outcome: str
     answer: Answered
     begun: int
+    size_bytes: int = 0
     usage: JsonObject | None = None
 
 
@@ -105,7 +107,10 @@ def _add(entry: JournalEntry, found: ChainedCalls) -> None:
         payload = payload_of(entry)
         answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
         answers = found.fixtures if entry.event == FIXTURE_ANSWERED else found.answers
-        answers.append(ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun)))
+        size_bytes = payload["answer"]["byteLength"]
+        answers.append(
+            ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun), size_bytes)
+        )
     elif (
         entry.event == MODEL_USAGE and found.answers and found.answers[-1].index == entry.index - 1
     ):

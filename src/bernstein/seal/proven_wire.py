@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import as_ref, decode_strict, digest_of
+from bernstein.canonical import as_ref, decode_strict
 from bernstein.errors import ForgottenBodyError, RecordingError
 from bernstein.recording.coverage import Answered
 from bernstein.recording.exchanges import read_requests
@@ -67,7 +67,7 @@ def _is_asked(row: ExchangeRow, request: str | None, chained: ChainedCalls, term
     match = terms.match_row(row, request)
     is_same = (match.key, match.scheme) == (row.key, row.key_scheme)
     # A recording made before ids were kept has none.
-    return is_same and row.ids in ({}, match.ids) and (digest_of(match.request).digest == begun[1])
+    return is_same and row.ids in ({}, match.ids) and (match.digest.digest == begun[1])
 
 
 def _answer(

@@ -7,7 +7,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, decode_strict, sha256_hex
+from bernstein.canonical import (
+    DigestRef,
+    JsonObject,
+    JsonValue,
+    canonical_bytes,
+    decode_strict,
+    digest_of_bytes,
+    sha256_hex,
+)
 from bernstein.errors import CanonicalError
 
 if TYPE_CHECKING:
@@ -46,6 +54,7 @@ class Match:
         key: 64 hex digits.
         scheme: ``raw.v1`` where the body has no canonical spelling.
         request: What the key covers, as a value: what a miss is explained with.
+        digest: The digest of its canonical spelling.
         body: The body after the rules; None for ``raw.v1``, and where there is none.
         ids: By the name of a rule, the ids that it renamed, in the order of their numbers.
     """
@@ -53,6 +62,7 @@ class Match:
     key: str
     scheme: ExchangeScheme
     request: JsonObject
+    digest: DigestRef
     body: JsonValue
     ids: dict[str, list[str]]
 
@@ -76,30 +86,30 @@ def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
     prepare = folders.to_variables
     scheme: ExchangeScheme = "wire.v1"
     body: JsonValue = None
-    stands: JsonValue = None
     names: Names = {}
-    if request.body:
-        try:
-            body = decode_strict(request.body)
-            names_folders = folders.may_stand_in(request.body.decode())
-            body = profile.normalise(body, prepare if names_folders else None, names)
-            canonical_bytes(body)
-            stands = body
-        except CanonicalError:
-            scheme, body = "raw.v1", None
-            stands = {"sha256": sha256_hex(request.body)}
     covered: JsonObject = {
         "method": request.method,
         "origin": key_origin(request.origin, request.provider),
         "path": prepare(request.path),
         "query": request.query,
         "headers": _headers(request, profile),
-        "body": stands,
+        "body": None,
     }
+    try:
+        if request.body:
+            body = decode_strict(request.body)
+            names_folders = folders.may_stand_in(request.body.decode())
+            body = profile.normalise(body, prepare if names_folders else None, names)
+            covered["body"] = body
+        spelled = canonical_bytes(covered)
+    except CanonicalError:
+        scheme, body, names = "raw.v1", None, {}
+        covered["body"] = {"sha256": sha256_hex(request.body)}
+        spelled = canonical_bytes(covered)
     # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
-    spelled = b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), canonical_bytes(covered))
+    key = sha256(b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), spelled)).hexdigest()
     ids = {name: list(olds) for name, olds in names.items() if olds}
-    return Match(sha256(spelled).hexdigest(), scheme, covered, body, ids)
+    return Match(key, scheme, covered, digest_of_bytes(spelled), body, ids)
 
 
 def key_origin(origin: str, provider: str) -> str:

@@ -66,16 +66,19 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         """Begin with ``known`` secrets, as the values of variables that hold keys."""
         self._known: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()  # headers that were looked at
         self._finder = Finder(_TOKENS, _TOKEN_PARTS)
         for value in known:
             self._learn(value)
 
     def learn(self, headers: Iterable[tuple[str, str]], query: str) -> None:
         """Remember what a request carries to prove who it is."""
-        for name, value in headers:
-            if _CARRIERS.search(name):
-                self._learn_header(value)
-        for name, value in parse_qsl(query):
+        for header in headers:
+            if header not in self._seen:
+                self._seen.add(header)
+                if _CARRIERS.search(header[0]):
+                    self._learn_header(header[1])
+        for name, value in parse_qsl(query) if query else ():
             if _is_query_secret(name, value):
                 self._learn(value)
 
@@ -153,6 +156,8 @@ class Redactor:
 
     def query(self, query: str) -> str:
         """A query string with the values of what carries secrets replaced."""
+        if not query:
+            return query
         pairs = parse_qsl(query, keep_blank_values=True)
         if not any(_is_query_secret(name, value) for name, value in pairs):
             return self.text(query)

@@ -142,7 +142,11 @@ async def _play(policy: Policy, client: _Client) -> bool:
         with suppress(StopIteration):
             effect = next(policy)
             while True:
-                answer = await _act(effect, client)
+                if type(effect) is bytes:  # nearly always
+                    await client.send(effect)
+                    answer = True
+                else:
+                    answer = await _act(effect, client)
                 effect = policy.send(answer)
     except ClientLeftError:
         return False

@@ -99,6 +99,13 @@ class CausalHold:
             self._wake()
         return ticket
 
+    def is_clear(self, row: ExchangeRow, piece: int) -> bool:
+        """Whether this piece, not the last one, has surely nothing to wait for; asks no lock."""
+        if piece >= len(row.arrived) - 1:
+            return False
+        first = self._first_missing
+        return first >= len(self._by_seq) or row.arrived[piece] <= self._by_seq[first].seq
+
     def wait_to_begin(self, row: ExchangeRow) -> Future[None] | None:
         """A future that is done when the request that ``row`` answers may begin; None where now."""
         with self._lock:

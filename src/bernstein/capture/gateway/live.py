@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
@@ -65,12 +66,15 @@ class Upstream:
         """Ask and pass on; ``response`` is filled in as it comes, and says how it ended."""
         request = exchange.request
         try:
-            async with self._http.stream(
+            # Not by the client's own `stream`: that would add headers which nobody sent.
+            asked = httpx2.Request(
                 request.method,
                 live_url(request),
                 headers=forwarded(request),
                 content=request.body,
-            ) as answer:
+                extensions={"timeout": self._http.timeout.as_dict()},
+            )
+            async with aclosing(await self._http.send(asked, stream=True)) as answer:
                 is_unpacked = begun(response, answer)
                 await client.start(response.status, response.headers)
                 # What cannot be unpacked here is passed on, and kept, as it is packed.

@@ -14,11 +14,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from bernstein.canonical import DigestRef, convert
 from bernstein.capture.gateway.causal import CausalHold
 from bernstein.capture.gateway.explain import changed_entries, explain_exchange_miss
 from bernstein.capture.gateway.quotes import first_quotes
 from bernstein.errors import ReplayMissError
+from bernstein.recording.answer import Usage
 from bernstein.recording.exchanges import load_exchanges
+from bernstein.wire.chained import Said
 from bernstein.wire.changed import Served, changed_body
 from bernstein.wire.ids import Ids, Moved
 from bernstein.wire.protocol import error_body, kind_of
@@ -83,7 +86,7 @@ class Player:
         self._recorded = recorded
         self._is_paced = is_paced
         self._rerun = rerun
-        self._rows = load_exchanges(source.exchanges).rows
+        self._rows = load_exchanges(source.exchanges, is_checked=True).rows
         self.hold = CausalHold(self._rows, first_quotes(self._rows, wire.run.store.blobs))
         self._queues: dict[tuple[str, str], deque[ExchangeRow]] = {}
         for row in sorted(self._rows, key=lambda row: row.seq):
@@ -134,7 +137,7 @@ class Player:
         """
         self.hold.arrived(row)
         body = row.read_response(self._wire.run.store.blobs)
-        pieces = _cut(body, row.chunks)
+        pieces = recorded = _cut(body, row.chunks)
         if self._moved:
             cut = [piece.data for piece in pieces]
             pieces = changed_body(kind_of(row.method, row.path), cut, self._moved)
@@ -148,7 +151,8 @@ class Player:
                 if self._is_paced:
                     due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
                     yield Pause(max(due_s - time.monotonic(), 0))
-                yield from self._hold_back(row, piece.number)
+                if not self.hold.is_clear(row, piece.number):
+                    yield from self._hold_back(row, piece.number)
                 self._wire.add(exchange, response, piece.data)
                 response.is_all = piece is pieces[-1]
                 yield piece.data
@@ -162,6 +166,21 @@ class Player:
                 self._give_back(row)
             return
         response.end = row.end
+        if pieces == recorded and row.end == "complete":
+            response.said = self._chained(row)
+
+    def _chained(self, row: ExchangeRow) -> Said | None:
+        """What the recording's chain has for a row: the n-th answer is of the row that ended n-th.
+
+        This was checked, bytes and all, before the first answer was served.
+        """
+        answers = self._wire.run.source_chain.answers
+        if row.done >= len(answers):
+            return None
+        said = answers[row.done]
+        usage = None if said.usage is None else convert(said.usage, Usage)
+        ref = DigestRef(said.answer.digest, said.size_bytes)
+        return Said("ok" if said.outcome == "ok" else "error", ref, usage)
 
     def ended(self, row: ExchangeRow) -> None:
         """What was served of a row is recorded, to its end or as far as the client took it."""

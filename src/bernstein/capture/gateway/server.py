@@ -44,6 +44,15 @@ class _Server(uvicorn.Server):
         if not self.should_exit:
             await self._is_told.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the connections; where there are none, at once."""
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        await self.lifespan.shutdown()
+
     def stop(self) -> None:
         """End, whatever thread says so."""
         self.should_exit = True

@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from bernstein.canonical import digest_of
 from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
 from bernstein.wire.chained import Said, Terms, said_of
@@ -65,6 +64,7 @@ class Response:
         chunks: The pieces of the body.
         end: How it ended.
         is_all: Whether the last piece of a served one is among the chunks.
+        said: What a served one comes to, where it was sent as it was recorded.
     """
 
     status: int = 0
@@ -72,6 +72,7 @@ class Response:
     chunks: list[Piece] = field(default_factory=list)
     end: ExchangeEnd = "complete"
     is_all: bool = False
+    said: Said | None = None
 
     @property
     def body(self) -> bytes:
@@ -136,7 +137,7 @@ class WireRun:
         with self.run.rows():
             seq, after = self._begun, self._done
             self._begun += 1
-            digest = digest_of(match.request)
+            digest = match.digest
             if kind in MODEL_KINDS:
                 model = model_of(kept.path, match.body)
                 payload = event.model_call(None, kept.provider, model, digest)
@@ -156,9 +157,10 @@ class WireRun:
         """Record and chain what came of a request."""
         if self.open.pop(exchange.seq, None) is None:
             return
-        response = self._without_secrets(exchange, response)
+        if self.run.exchanges is not None or response.said is None:
+            response = self._without_secrets(exchange, response)
         is_whole = response.end in {"complete", "unreachable"}
-        said = said_of(
+        said = response.said or said_of(
             exchange.kind,
             response.status,
             response.body,
@@ -202,20 +204,17 @@ class WireRun:
         return {**row, "ids": match.ids} if match.ids else row
 
     def _chain(self, exchange: Exchange, said: Said) -> None:
-        request, match, lane = exchange.kept, exchange.match, exchange.lane
+        request, match = exchange.kept, exchange.match
         if exchange.kind not in MODEL_KINDS:
             payload = event.http_response(match.key, said.outcome, said.answer)
-            self.run.append(event.HTTP_RESPONSE, payload, lane)
+            self.run.append(event.HTTP_RESPONSE, payload, exchange.lane)
             return
-        self.run.append(
-            event.MODEL_ANSWER, event.model_answer(match.key, said.outcome, said.answer), lane
-        )
+        rows = [(event.MODEL_ANSWER, event.model_answer(match.key, said.outcome, said.answer))]
         if said.usage is not None:
             model = model_of(request.path, match.body)
-            usage = said.usage.to_json()
-            self.run.append(
-                event.MODEL_USAGE, event.model_usage(None, request.provider, model, usage), lane
-            )
+            usage = event.model_usage(None, request.provider, model, said.usage.to_json())
+            rows.append((event.MODEL_USAGE, usage))
+        self.run.append_all(rows, exchange.lane)
 
     def _without_secrets(self, exchange: Exchange, response: Response) -> Response:
         headers = [
@@ -227,4 +226,4 @@ class WireRun:
             exchange.kind, [piece.data for piece in response.chunks], self.redactor
         )
         chunks = [response.chunks[n]._replace(data=data) for data, n in served]
-        return Response(response.status, headers, chunks, response.end)
+        return Response(response.status, headers, chunks, response.end, said=response.said)
