@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 VENV = ROOT / ".clients" / "python"
 PROGRAMS = Path(__file__).parent / "clients_py"
 SSE = "text/event-stream"
-REPLAYS = 3
+REPLAYS = 2
 
 
 # --- the stand-in

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from tests import crash, independent
 from tests.helpers import verify
 from tests.pairs import is_faithful, run_pair
+from tests.rounds import run_round
 from tests.tampering import Sample, changes, make_sample, rewritten, try_change
 
 from bernstein.errors import BundleError
@@ -44,6 +45,7 @@ ROOT = Path(__file__).parents[1]
 STATE = ROOT / ".prove"
 FIGURES = ROOT / "docs" / "proofs.md"
 PAIRS = 200
+ROUNDS = 500
 
 
 class Table(NamedTuple):
@@ -222,12 +224,31 @@ def crashes(folder: Path) -> Table:
     )
 
 
+def rounds(folder: Path) -> Table:
+    """Who gets which answer, when many ask at once."""
+    os.environ["BERNSTEIN_KEYS_DIR"] = str(folder / "keys")
+
+    def case(number: int) -> tuple[str, bool]:
+        done = run_round(folder, number)
+        shutil.rmtree(folder / f"round-{number}")
+        return done.seam + (f": {done.problem}" if done.problem else ""), not done.problem
+
+    return Table(
+        "8 threads and 64 tasks at once, equal and different requests, plain and streamed, random "
+        "delays: everybody is given their own recorded answer, byte for byte, and over a "
+        "transport border for border",
+        ROUNDS,
+        case,
+    )
+
+
 TABLES: dict[str, Callable[[Path], Table]] = {
     "pairs": pairs,
     "flips": flips,
     "tampering": tampering,
     "verifiers": verifiers,
     "crashes": crashes,
+    "rounds": rounds,
 }
 
 
