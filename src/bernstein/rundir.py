@@ -55,6 +55,7 @@ class _RunInfo(msgspec.Struct):
     tree: str | None = None
     tree_entries: dict[str, str] = {}
     key_names: list[str] = []
+    home: dict[str, dict[str, Any]] = {}
     upstreams: dict[str, str] = {}
     signal: int | None = None
     body_key_sha256: str | None = None

@@ -68,7 +68,7 @@ def command(
         with session:
             variables = pointers(session.server, session.upstreams)
             if session.is_replay:
-                variables |= no_keys(session.key_names)
+                variables |= no_keys(session.known_key_names)
             lines = "".join(f"export {name}={value}\n" for name, value in variables.items())
             write_file(env_file, lines.encode())
             click.echo(f"serving on loopback; point clients at it: . {env_file}", err=True)

@@ -321,6 +321,9 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
         for raw in (exchange.request, exchange.response):
             if bytes(raw).startswith(b'{"byteLength":'):
                 found.append(as_ref(decode_strict(bytes(raw))))
+    # Configuration of a recorded command, where the run is encrypted.
+    kept = run.read_info().get("home") or {}
+    found += [as_ref(text) for text in (kept.get("files") or {}).values()]
     return {ref for ref in found if ref is not None} | _fixture_refs(run)
 
 

@@ -107,6 +107,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         set_headers: Those of them whose value is a set, written with commas.
         lane_headers: Names of headers that say which session or agent asks.
         rules: In the order in which they are applied.
+        home_files: Configuration in the home, as globs: a recorded command finds them in its
+            private home, and a replayed one finds what was recorded.
+        credential_files: What signs the client in, as globs: a recorded command finds them.
     """
 
     name: str
@@ -115,6 +118,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     set_headers: tuple[str, ...] = ()
     lane_headers: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    home_files: tuple[str, ...] = ()
+    credential_files: tuple[str, ...] = ()
 
     def normalise(
         self,

@@ -82,6 +82,10 @@ class Redactor:
             if _is_query_secret(name, value):
                 self._learn(value)
 
+    def know(self, secret: str) -> None:
+        """Remember a secret that is known otherwise."""
+        self._learn(secret)
+
     def _learn_header(self, value: str) -> None:
         self._learn(value)
         scheme, _, rest = value.strip().partition(" ")

@@ -76,7 +76,7 @@ def environment(
     upstreams: Mapping[str, str],
     *,
     is_replay: bool,
-    key_names: Sequence[str] = (),
+    key_names: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """The environment of the child; settings of ours are not in it."""
     env = child_environment()
@@ -115,13 +115,13 @@ def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, s
     return urls | {"NO_PROXY": around, "no_proxy": around}
 
 
-def no_keys(names: Iterable[str]) -> dict[str, str]:
-    """Something that is no key, in each of these variables; where there are none, in all.
+def no_keys(names: Iterable[str] | None) -> dict[str, str]:
+    """Something that is no key, in each of these variables; in all where nothing is known of them.
 
     A client that finds more of them than when it was recorded may choose otherwise, or warn.
     """
     known = (name for names in PROVIDER_KEYS.values() for name in names)
-    return dict.fromkeys(names or known, _NO_KEY)
+    return dict.fromkeys(known if names is None else names, _NO_KEY)
 
 
 def _write_configuration(server: GatewayServer, made: Surroundings) -> None:

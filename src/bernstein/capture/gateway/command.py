@@ -87,12 +87,13 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
     code = 1
     try:
         with session, surroundings(session.home, session.tmp) as made:
+            session.write_home()
             env = environment(
                 session.server,
                 made,
                 session.upstreams,
                 is_replay=session.is_replay,
-                key_names=session.key_names,
+                key_names=session.known_key_names,
             )
             hidden = [sdd.path, settings.keys_dir]
             if session.run.source is not None:

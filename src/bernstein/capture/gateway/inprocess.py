@@ -180,7 +180,7 @@ def _served(begin: Callable[[], GatewaySession]) -> Iterator[ReplayGateway]:
             with session:
                 variables = pointers(session.server, session.upstreams)
                 if session.is_replay:
-                    variables |= no_keys(session.key_names)
+                    variables |= no_keys(session.known_key_names)
                 gateway = ReplayGateway(session)
                 _open_world = gateway.world
                 with environment_with(variables):

@@ -253,6 +253,10 @@ class Player:
             self._wire.run.store.register_miss(miss, exchange.lane)
         return str(miss).split("\n", 1)[0]
 
+    def moved(self, text: str) -> str:
+        """A recorded text with the folders of this run."""
+        return self._moved.text(text)
+
     def unused(self) -> list[ExchangeRow]:
         """The recorded exchanges that nobody asked for."""
         return [row for row in self._rows if row.seq not in self._used]

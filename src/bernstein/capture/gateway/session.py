@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bernstein.canonical import digest_of
 from bernstein.capture.gateway.app import Gateway
+from bernstein.capture.gateway.home import Home, home_of, read_home
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.server import GatewayServer
@@ -107,9 +108,23 @@ class GatewaySession:
         kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
         # Whose keys the recorded client had: by name, and never the keys.
         self.key_names: list[str] = (
-            provider_key_names() if self.run.source is None else info.get("key_names") or []
+            provider_key_names() if recorded is None else info.get("key_names") or []
         )
-        self.run.describe({**terms.to_json(), "upstreams": kept_urls, "key_names": self.key_names})
+        self.kept_home = Home()
+        if self.run.is_strict:
+            self.kept_home = home_of(info.get("home"), self.run.store.blobs)
+        elif folder is not None:
+            self.kept_home = read_home(Path.home(), self.profile)
+        for secret in self.kept_home.secrets():
+            redactor.know(secret)
+        self.run.describe(
+            {
+                **terms.to_json(),
+                "upstreams": kept_urls,
+                "key_names": self.key_names,
+                "home": self.kept_home.kept(redactor.body, self.run.store.own_blobs),
+            }
+        )
         if folder is not None:
             left_out = () if self.run.source is None else (self.run.source.path,)
             entries = tree_digests(folder, (sdd.path, *left_out))
@@ -144,6 +159,17 @@ class GatewaySession:
     def is_replay(self) -> bool:
         """Whether every answer comes from a recording."""
         return self.run.is_strict
+
+    @property
+    def known_key_names(self) -> list[str] | None:
+        """The variables that held a key when this was recorded; None where that is not known."""
+        is_known = bool(self.key_names or self.kept_home.credentials)
+        return self.key_names if is_known else None
+
+    def write_home(self) -> None:
+        """Write the files of the private home that the profile names."""
+        move = self.player.moved if self.player is not None else str
+        self.kept_home.write(self.home, move)
 
     def __enter__(self) -> Self:
         self.run.append(event.RUN_STARTED, {"agentId": f"client/{self.profile.name}"})
@@ -183,6 +209,8 @@ class GatewaySession:
         run.close(status)
         if run.seal_problem is not None:
             said(f"bernstein: the run is not sealed: {run.seal_problem}\n")
+        for path in self.kept_home.left_out:
+            said(f"note: ~/{path} is too large to be kept: the command did not find it\n")
         coverage, comparison = run.coverage(), run.comparison()
         run.retain()
         if coverage is None or comparison is None or self.player is None:
