@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._chunked() if self.headers.get("Transfer-Encoding") else self._whole()
         with self.upstream.lock:
             headers = {name.lower(): value for name, value in self.headers.items()}
             self.upstream.seen.append((self.path, headers, body))
@@ -61,7 +61,18 @@ class _Handler(BaseHTTPRequestHandler):
             value = {}
         self._reply(self.upstream.answer(self.path, value, number))
 
-    do_GET = do_POST  # noqa: N815 - a name of the standard library
+    do_GET = do_HEAD = do_POST  # noqa: N815 - names of the standard library
+
+    def _whole(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _chunked(self) -> bytes:
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
 
     def _reply(self, reply: Reply) -> None:
         time.sleep(reply.delay_s)
@@ -69,6 +80,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", reply.kind)
         for name, value in reply.headers:
             self.send_header(name, value)
+        if self.command == "HEAD":
+            self.end_headers()
+            return
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for piece in reply.pieces:

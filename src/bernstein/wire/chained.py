@@ -49,7 +49,9 @@ class Terms(NamedTuple):
 
     def match_row(self, row: ExchangeRow, request: str) -> Match:
         """What a recorded request is matched by; its secrets are gone already."""
-        return match_of(_request_of(row, request), self.profile, self.folders)
+        asked = _request_of(row, request)
+        has_forms = row.key_scheme != "raw.v1"
+        return match_of(asked, self.profile, self.folders, has_forms=has_forms)
 
 
 def terms_of(info: JsonObject) -> Terms:

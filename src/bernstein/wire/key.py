@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     from bernstein.wire.profile import Names, Profile
     from bernstein.wire.secrets import Redactor
 
-ExchangeScheme: TypeAlias = Literal["wire.v1", "raw.v1"]
+ExchangeScheme: TypeAlias = Literal["wire.v1", "form.v1", "raw.v1"]
+
+
+# The first line of a multipart form.
+_BOUNDARY = re.compile(rb"--([0-9A-Za-z'()+_,./:=?-]{8,70})\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,11 @@ class Match:
 
     Attributes:
         key: 64 hex digits.
-        scheme: ``raw.v1`` where the body has no canonical spelling.
+        scheme: ``form.v1`` where the body is a multipart form, ``raw.v1`` where it has no canonical
+            spelling otherwise.
         request: What the key covers, as a value: what a miss is explained with.
         digest: The digest of its canonical spelling.
-        body: The body after the rules; None for ``raw.v1``, and where there is none.
+        body: The body after the rules; None where it is not JSON, and where there is none.
         ids: By the name of a rule, the ids that it renamed, in the order of their numbers.
     """
 
@@ -81,8 +87,13 @@ def without_secrets(request: Request, profile: Profile, redactor: Redactor) -> R
     )
 
 
-def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
-    """Work out what a request is matched by, its secrets gone already."""
+def match_of(
+    request: Request, profile: Profile, folders: Folders, *, has_forms: bool = True
+) -> Match:
+    """Work out what a request is matched by, its secrets gone already.
+
+    Without ``has_forms`` a multipart form is matched by its bytes, as before there was ``form.v1``.
+    """
     prepare = folders.to_variables
     scheme: ExchangeScheme = "wire.v1"
     body: JsonValue = None
@@ -104,7 +115,12 @@ def match_of(request: Request, profile: Profile, folders: Folders) -> Match:
         spelled = canonical_bytes(covered)
     except CanonicalError:
         scheme, body, names = "raw.v1", None, {}
-        covered["body"] = {"sha256": sha256_hex(request.body)}
+        data = request.body
+        boundary = _BOUNDARY.match(data) if has_forms else None
+        if boundary is not None and data.rstrip().endswith(b"--%b--" % boundary[1]):
+            # It is drawn at random for each upload.
+            scheme, data = "form.v1", data.replace(b"--" + boundary[1], b"--<boundary>")
+        covered["body"] = {"sha256": sha256_hex(data)}
         spelled = canonical_bytes(covered)
     # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
     key = sha256(b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), spelled)).hexdigest()
