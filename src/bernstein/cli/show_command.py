@@ -58,7 +58,8 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
             artifacts[str(item.payload.get("path"))] = item.payload.get("content", {}).get("digest")
     info, projection = run.read_info(), fold.finish()
     if as_json:
-        print_json({**projection.to_json(), "artifacts": artifacts, "counts": counts})
+        more = {"artifacts": artifacts, "counts": counts, "profile": info.get("profile")}
+        print_json({**projection.to_json(), **more})
         return 0
     plan = (info.get("plan") or {}).get("name")
     click.echo(f"run {run.run_id} {run.status()}" + (f": {plan}" if plan else ""))
@@ -75,10 +76,21 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
             )
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
+    if info.get("profile"):
+        _print_profile(info["profile"])
     click.echo(f"{chain.rows} rows, head {chain.head}")
     if run.llm_calls.exists() or run.exchanges.exists():
         click.echo(f"what was asked and said: bernstein show {run.run_id} --answers")
     return 0
+
+
+def _print_profile(profile: JsonObject) -> None:
+    """What the requests of this run were made the same by, rule by rule."""
+    rules = profile.get("rules") or []
+    ending = ":" if rules else ", no rules"
+    click.echo(f"profile {profile.get('name')}, version {profile.get('version')}{ending}")
+    for rule in rules:
+        click.echo(f"  {rule.get('op')} {rule.get('path')}: {rule.get('why', '')}")
 
 
 def _print_answers(context: Context, run: RunDir) -> int:
