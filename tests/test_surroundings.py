@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bernstein import record
 from bernstein.capture.gateway.session import GatewaySession
 from bernstein.rundir import SddDir
 from bernstein.wire.profile import profile_for
@@ -175,3 +177,45 @@ def test_show_lists_the_profile_of_a_run(sdd: SddDir) -> None:
     assert "profile codex, version 2:\n" in said
     assert "  drop prompt_cache_key: " in said
     assert json.loads(bernstein("show", "latest", "--json").stdout)["profile"]["name"] == "codex"
+
+
+def test_a_recording_in_a_folder_is_shown_checked_and_extended(sdd: SddDir) -> None:
+    script = (
+        "import json, os, sys, urllib.request as r;"
+        "url = os.environ['OPENAI_BASE_URL'] + '/chat/completions';"
+        "body = {'model': 'm', 'messages': [{'role': 'user', 'content': sys.argv[1]}]};"
+        "print(r.urlopen(r.Request(url, json.dumps(body).encode())).read().decode())"
+    )
+    command = ["--", sys.executable, "-c", script]
+    with serving(own_answer) as upstream:
+        to = ["--upstream", f"openai={upstream.base_url}"]
+        assert bernstein("record", *to, *command, "one").returncode == 0
+        saved = bernstein("save", "latest", "saved/one")
+        assert "bernstein replay saved/one --trust -- CMD…" in saved.stdout
+        assert "exchange 0" in bernstein("show", "saved/one", "--answers").stdout
+        checked = bernstein("replay", "saved/one", "--verify")
+        assert checked.returncode in {0, 2}, checked.stdout
+        refused = bernstein("record", *to, "--extend", "saved/one", *command, "one")
+        assert refused.returncode == 2
+        done = bernstein("record", *to, "--extend", "saved/one", "--trust", *command, "two")
+        assert done.returncode == 0, done.stderr
+    assert "unused: exchange 0: POST /chat/completions (200)" in done.stderr
+    assert "extended " in done.stderr
+    assert "diverged" not in done.stderr
+
+
+def test_a_project_s_folder_may_be_named_by_a_way_round(sdd: SddDir, tmp_path: Path) -> None:
+    script = ["--", "sh", "-c", "echo $HOME"]
+    Path("inner").mkdir()
+    done = bernstein("--sdd", "inner/../.sdd", "record", *script)
+    assert done.returncode == 0
+    assert ".." not in done.stdout
+    assert str(sdd.path.resolve()) in done.stdout
+
+
+def test_tools_and_ids_of_a_run_are_shown(sdd: SddDir) -> None:
+    with record(sdd_dir=sdd.path) as gateway:
+        gateway.answer("tool", {"city": "Rome"}, lambda: {"degrees": 20})
+    said = bernstein("show", gateway.run_id, "--answers").stdout
+    assert "== tool {'asked': {'city': 'Rome'}}" in said
+    assert "{'value': {'degrees': 20}}" in said

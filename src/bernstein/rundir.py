@@ -209,13 +209,19 @@ class SddDir:
             f"there is no run {text!r} in {self.path}\n  list the runs with: bernstein runs"
         )
 
+    def find_shown(self, text: str) -> RunDir:
+        """The run that ``text`` names, or the saved recording in a folder of this name."""
+        if (Path(text) / "journal.jsonl").is_file():
+            return RunDir(Path(text).absolute())
+        return self.find_run(text)
+
     def find_recording(self, text: str) -> RunDir:
         """The run to play from: as ``find_run``, but a replay without a recording of its own
         stands for its source. A folder that holds a journal is a saved recording.
         """
-        if (Path(text) / "journal.jsonl").is_file():
-            return RunDir(Path(text).absolute())
-        run = self.find_run(text)
+        run = self.find_shown(text)
+        if run.path.parent != self.runs:
+            return run
         seen = {run.run_id}
         while (info := run.read_info()).get("source_run") and not info.get("records"):
             source = info["source_run"]
@@ -268,7 +274,8 @@ def open_sdd(sdd_dir: Path | None = None) -> SddDir:
             _refuse_foreign(sdd_dir)
         elif sdd_dir.exists():
             raise SettingsError(f"{sdd_dir} is not a folder\n  name one: bernstein --sdd DIR …")
-        return SddDir(sdd_dir.absolute())
+        # Without `..` and links on the way: it is looked for in what a command says.
+        return SddDir(Path(os.path.realpath(sdd_dir.parent), sdd_dir.name))
     cwd = Path.cwd()
     return SddDir(find_sdd(cwd, Path.home()) or cwd / ".sdd")
 

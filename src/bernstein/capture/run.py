@@ -200,9 +200,14 @@ class OpenRun:
         self._held.enter_context(no_network(self._refuse_network, allowed))
 
     def _refuse_network(self, target: str) -> Exception:
+        advice = "let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1"
+        if self.is_wire:
+            advice = (
+                "point it at the gateway, or allow it: bernstein.replay(…, allow=[(host, port)])"
+            )
         miss = ReplayMissError(
             f"replay miss: the program reached for the network ({target}) in a strict replay\n"
-            "  let misses go to the live model: BERNSTEIN_REPLAY_ALLOW_LIVE_MISS=1",
+            f"  {advice}",
             key="",
             model="",
             reason="never_recorded",

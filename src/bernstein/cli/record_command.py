@@ -28,6 +28,9 @@ Examples:
 @click.option(
     "--extend", metavar="RUN", help="Serve what this run recorded, and ask only the rest live."
 )
+@click.option(
+    "--trust", is_flag=True, help="With --extend: serve it though nobody you trust sealed it."
+)
 @click.option("--profile", help="The normalisation profile (default: by the command's name).")
 @click.option("--timeout", type=float, metavar="S", help="End the command after S seconds.")
 @click.option(
@@ -40,6 +43,7 @@ def command(
     *,
     upstreams: tuple[str, ...],
     extend: str | None,
+    trust: bool,
     profile: str | None,
     timeout: float | None,
     isolate: bool,
@@ -56,7 +60,9 @@ def command(
     )
 
     chosen = dict(named_url_option(text) for text in upstreams)
-    options = CommandOptions(argv, chosen, profile, timeout_s=timeout, is_isolated=isolate)
+    options = CommandOptions(
+        argv, chosen, profile, timeout_s=timeout, trusts=trust, is_isolated=isolate
+    )
     settings = replace(context.settings, replay_run_id=extend, allow_live_miss=extend is not None)
     return run_recorded(context.sdd, settings, options)
 

@@ -100,21 +100,22 @@ def command(
         if len(arguments) != 3:
             raise UsageError("diff takes two runs\n  for example: bernstein replay diff A B")
         return _diff(context, arguments[1], arguments[2], as_json=as_json)
-    run = context.sdd.find_run(arguments[0])
+    if explain:
+        return _explain(context, arguments[0], as_json=as_json)
+    run = context.sdd.find_shown(arguments[0])
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
     if from_step is not None:
         click.echo(rebuild_state(run.journal, from_step, run.run_id), nl=False)
         return 0
-    if explain:
-        return _explain(context, run, as_json=as_json)
     if salvage:
         return _salvage(run, as_json=as_json)
     if not (verify or deep):
         _print_header(run, as_json=as_json)
         return 0
     check = verify_deep if deep else verify_run
-    verdict = check(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
+    verdict = check(run, context.sdd.project_of(run), keys)
     write_report(run, verdict)
     if as_json:
         print_json({"run_id": run.run_id, **msgspec.to_builtins(verdict)})
@@ -123,12 +124,19 @@ def command(
     return EXIT_CODES[verdict.verdict]
 
 
-def _explain(context: Context, run: RunDir, *, as_json: bool) -> int:
-    """The misses of ``run``, where it is a replay, else of its newest replay."""
-    of_it = [r for r in context.sdd.list_runs() if r.read_info().get("source_run") == run.run_id]
-    replayed = run if run.read_info().get("source_run") else next(reversed(of_it), None)
+def _explain(context: Context, name: str, *, as_json: bool) -> int:
+    """The misses of a run, where it is a replay, else of its newest replay."""
+    replays = [run for run in context.sdd.list_runs() if run.read_info().get("source_run")]
+    if name == "latest":
+        replayed = next(reversed(replays), None)
+        what = "no replay"
+    else:
+        run = context.sdd.find_shown(name)
+        own = [other for other in replays if other.read_info()["source_run"] == run.run_id]
+        replayed = run if run.read_info().get("source_run") else next(reversed(own), None)
+        what = f"run {run.run_id} is no replay, and none of it"
     if replayed is None:
-        raise UsageError(f"run {run.run_id} has not been replayed here")
+        raise UsageError(f"{what} has been made here\n  see: bernstein replay --help")
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     misses = read_misses(replayed, bodies_of(replayed, context.sdd, keys))
     if as_json:

@@ -16,6 +16,7 @@ from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import load_exchanges, read_requests
 from bernstein.recording.explain import shown_prompt
+from bernstein.recording.fixtures import read_fixtures
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir
@@ -32,7 +33,7 @@ from bernstein.wire.protocol import MODEL_KINDS, kind_of
 @click.pass_obj
 def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> int:
     """Show a run: its steps, calls, usage and files; with --answers what was asked and said."""
-    run = context.sdd.find_run(run_id)
+    run = context.sdd.find_shown(run_id)
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
     chain = check_chain(run.journal)
@@ -79,7 +80,7 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
     if info.get("profile"):
         _print_profile(info["profile"])
     click.echo(f"{chain.rows} rows, head {chain.head}")
-    if run.llm_calls.exists() or run.exchanges.exists():
+    if run.llm_calls.exists() or run.exchanges.exists() or run.fixtures.exists():
         click.echo(f"what was asked and said: bernstein show {run.run_id} --answers")
     return 0
 
@@ -94,11 +95,14 @@ def _print_profile(profile: JsonObject) -> None:
 
 
 def _print_answers(context: Context, run: RunDir) -> int:
-    blobs = bodies_of(run, context.sdd, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    project = context.sdd.project_of(run)
+    blobs = bodies_of(run, project, KeyStore(context.settings.keys_dir, context.sdd.keys))
+    if run.fixtures.exists():
+        _print_fixtures(run, blobs)
     if run.exchanges.exists():
         return _print_exchanges(run, blobs)
     recording = load_recording(run.llm_calls)
-    if not recording.rows:
+    if not recording.rows and not run.fixtures.exists():
         raise UnknownRunError(f"run {run.run_id} has no recorded calls of its own")
     for row, prompt in read_prompts(recording.rows, blobs):
         where = f" in {row.lane}" if row.lane else ""
@@ -113,6 +117,14 @@ def _print_answers(context: Context, run: RunDir) -> int:
         else:
             click.echo(f"-- {outcome.as_error()}")
     return 0
+
+
+def _print_fixtures(run: RunDir, blobs: BlobStore) -> None:
+    for kind, request, outcome, response in read_fixtures(run.fixtures, blobs):
+        asked = "" if request is None else f" {request!a}"
+        click.echo(f"== {kind}{asked}")
+        click.echo(f"-- {'answered' if outcome == 'ok' else outcome}")
+        click.echo(ascii(response))
 
 
 def _print_step(node: JsonObject, calls: Counter[str], depth: int) -> None:

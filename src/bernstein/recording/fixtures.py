@@ -25,6 +25,7 @@ from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import append_line, open_append, read_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from bernstein.recording.blobs import BlobStore
@@ -46,6 +47,39 @@ def fixture_key(kind: str, request: JsonObject) -> str:
     """The key of a request to the world, 64 hex digits."""
     # sha256("bernstein.fixture.v1\n" + kind + "\n" + JCS of the request)
     return sha256_hex(b"bernstein.fixture.v1\n%b\n%b" % (kind.encode(), canonical_bytes(request)))
+
+
+def read_fixtures(
+    path: Path, blobs: BlobStore
+) -> Iterator[tuple[str, JsonValue, Outcome, JsonValue]]:
+    """Kind, request, outcome and response of each row.
+
+    Raises:
+        RecordingError: A row, or a body of one, cannot be read.
+    """
+    for line in read_lines(path):
+        if not line.is_whole:
+            return
+        try:
+            row = decode_canonical(line.data)
+            request, response = (
+                _opened(row.get(name), blobs, row["key"]) for name in ("request", "response")
+            )
+            yield row["kind"], request, row["outcome"], response
+        except (CanonicalError, KeyError, TypeError) as error:
+            raise RecordingError(f"{path} is damaged: {error}") from error
+
+
+def _opened(stored: JsonValue, blobs: BlobStore, key: str) -> JsonValue:
+    """A body as it stands in a row, or as the blob has it that stands for it there."""
+    ref = as_ref(stored)
+    if ref is None:
+        return stored
+    data = blobs.get(ref)
+    if sha256_hex(data) != ref.digest:
+        raise RecordingError(f"the fixture {key} has the body of another one")
+    opened: JsonValue = decode_canonical(data)
+    return opened
 
 
 class FixtureStore:
@@ -120,14 +154,7 @@ class FixtureStore:
         ]
 
     def _read(self, stored: JsonValue, key: str) -> JsonValue:
-        ref = as_ref(stored)
-        if ref is None:
-            return stored
-        data = self._recorded_blobs.get(ref)
-        if sha256_hex(data) != ref.digest:
-            raise RecordingError(f"the fixture {key} has the body of another one")
-        opened: JsonValue = decode_canonical(data)
-        return opened
+        return _opened(stored, self._recorded_blobs, key)
 
     def _stored(self, value: JsonValue) -> JsonValue:
         if not self._blobs.encrypts:

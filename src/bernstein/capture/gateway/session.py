@@ -228,7 +228,14 @@ class GatewaySession:
         # What an extension does not hold any more is said without being asked for.
         for row in self.player.unused() if is_verbose or not run.is_strict else ():
             said(f"unused: exchange {row.seq}: {row.method} {row.path} ({row.status})\n")
-        said(f"{coverage.line()}\n{comparison.line()}\n")
+        said(f"{coverage.line()}\n")
+        if run.is_strict:
+            said(f"{comparison.line()}\n")
+        else:
+            said(
+                f"extended {run.source.run_id if run.source else ''} to run {run.dir.run_id} "
+                f"head={run.head}\n"
+            )
         if coverage.strict_violations:
             return ReplayMissError.exit_code
         has_diverged = run.is_strict and comparison.relation == "diverged"
