@@ -1,4 +1,4 @@
-"""A seam for the HTTP clients of this process: what they ask is recorded, or served from memory.
+"""Transports for the HTTP clients of this process: what they ask is recorded, or served.
 
 The classes are made for the library at hand, httpx or httpx2, which SDKs use side by side. Each
 client keeps its own way to the network for what goes live.
@@ -12,134 +12,17 @@ from asyncio import CancelledError
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any
 
-from bernstein.capture.gateway.live import begun, forwarded, live_url, unreachable
+from bernstein.capture.gateway.live import begun
 from bernstein.capture.gateway.player import Begin, Effect, Linger, Pause, Policy, Wait
-from bernstein.errors import UsageError
-from bernstein.wire.key import Request
-from bernstein.wire.protocol import PROVIDERS
+from bernstein.capture.gateway.seam import Asked, Seam
 
 if TYPE_CHECKING:
     from bernstein.capture.gateway.session import GatewaySession
-    from bernstein.capture.gateway.wire_run import Exchange, Response
-    from bernstein.recording.exchanges import ExchangeRow
-
 
 # Behind it a client need not wait for the end of the body.
 _LAST_EVENT = b"data: [DONE]"
-
-
-class _Asked(NamedTuple):
-    """A request that has been counted: served by its policy, live without one."""
-
-    exchange: Exchange
-    response: Response
-    policy: Policy | None
-    row: ExchangeRow | None = None
-
-
-class Seam:
-    """Takes what clients of one library ask into one session."""
-
-    def __init__(self, session: GatewaySession, library: Any) -> None:
-        self._session = session
-        self._wire = session.wire
-        self.library = library
-        upstreams, server = session.upstreams, session.server
-        # A provider is meant by the gateway's address for it, by where it is, and by its own one.
-        self._known = [
-            *((server.base_url(name), name) for name in upstreams),
-            *((base, name) for name, base in upstreams.items()),
-            *((PROVIDERS[name].default, name) for name in upstreams if name in PROVIDERS),
-        ]
-
-    def ask(self, request: Any, body: bytes) -> Generator[Effect, bool, _Asked]:
-        """Count a request of the library, and find what answers it; waits for its turn first.
-
-        Raises:
-            UsageError: The session has ended.
-        """
-        wire, player = self._wire, self._session.player
-        if wire.run.is_closed:
-            raise UsageError("the block that this client was made in has ended")
-        headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.headers.raw]
-        provider, origin, path, query = self._addressed(request.url)
-        asked = Request(request.method, provider, origin, path, query, headers, body)
-        kept, match = wire.match(asked)
-        if player is None:
-            exchange, response = wire.begin(asked, kept, match, wire.lane_of(asked, match))
-            return _Asked(exchange, response, None)
-        lane, row = player.take(asked, match)
-        if row is not None:
-            yield from player.enter(row)
-        exchange, response = wire.begin(asked, kept, match, lane)
-        if row is not None:
-            return _Asked(exchange, response, player.play(exchange, row, response), row)
-        said = player.missed(exchange)
-        refusal = None if said is None else player.refuse(exchange, response, said)
-        return _Asked(exchange, response, refusal)
-
-    def _addressed(self, url: Any) -> tuple[str, str, str, str]:
-        """The provider of a URL, its base URL, and the path and query below that."""
-        path, _, query = url.raw_path.decode("latin-1").partition("?")
-        origin = f"{url.scheme}://{url.netloc.decode('latin-1')}"
-        upstreams = self._session.upstreams
-        for base, name in self._known:
-            if f"{origin}{path}/".startswith(f"{base}/"):
-                return name, upstreams[name], f"{origin}{path}".removeprefix(base), query
-        return url.host, origin, path, query
-
-    def live(self, asked: _Asked, extensions: Any) -> Any:
-        """The request of the library that goes to the network."""
-        request = asked.exchange.request
-        return self.library.Request(
-            request.method,
-            live_url(request),
-            headers=forwarded(request),
-            content=request.body,
-            extensions=extensions,
-        )
-
-    def add(self, asked: _Asked, data: bytes) -> None:
-        """A piece of a live response has come."""
-        self._wire.add(asked.exchange, asked.response, data)
-
-    def end(self, asked: _Asked) -> None:
-        """Record what came; a second call does nothing."""
-        self._wire.end(asked.exchange, asked.response)
-        if asked.row is not None and self._session.player is not None:
-            self._session.player.ended(asked.row)
-
-    def failed(self, asked: _Asked, error: BaseException) -> None:
-        """A live request has failed before its end: note how."""
-        response = asked.response
-        if not isinstance(error, self.library.TransportError) or isinstance(
-            error, self.library.ReadTimeout
-        ):
-            response.end = "left"
-        elif response.status:
-            response.end = "cut"
-        else:
-            self.add(asked, unreachable(asked.exchange, response, error))
-        self.end(asked)
-
-    def broken_off(self, asked: _Asked) -> Exception | None:
-        """What the client is told where a served response does not end well."""
-        match asked.response.end:
-            case "cut":
-                return self._error("RemoteProtocolError", "the recorded response broke off here")
-            case "left":
-                return self._error("ReadTimeout", "the recorded client waited no longer")
-            case "unreachable":
-                return self._error("ConnectError", "the provider could not be reached")
-            case "complete":
-                return None
-        assert_never(asked.response.end)
-
-    def _error(self, name: str, message: str) -> Exception:
-        error: Exception = getattr(self.library, name)(message)
-        return error
 
 
 # --- waiting
@@ -171,25 +54,25 @@ async def _await(effect: Effect) -> bool:
     return True
 
 
-def _run(asking: Generator[Effect, bool, _Asked]) -> _Asked:
+def _run(asking: Generator[Effect, bool, Asked]) -> Asked:
     try:
         effect = next(asking)
         while True:
             effect = asking.send(_wait(effect))
     except StopIteration as end:
-        asked: _Asked = end.value
+        asked: Asked = end.value
         return asked
     finally:
         asking.close()
 
 
-async def _arun(asking: Generator[Effect, bool, _Asked]) -> _Asked:
+async def _arun(asking: Generator[Effect, bool, Asked]) -> Asked:
     try:
         effect = next(asking)
         while True:
             effect = asking.send(await _await(effect))
     except StopIteration as end:
-        asked: _Asked = end.value
+        asked: Asked = end.value
         return asked
     finally:
         asking.close()
@@ -201,7 +84,7 @@ async def _arun(asking: Generator[Effect, bool, _Asked]) -> _Asked:
 class _Served:
     """Runs the policy of one served response; both ways of waiting are here, side by side."""
 
-    def __init__(self, seam: Seam, asked: _Asked, policy: Policy) -> None:
+    def __init__(self, seam: Seam, asked: Asked, policy: Policy) -> None:
         self._seam = seam
         self._asked = asked
         self._policy = policy
@@ -294,7 +177,7 @@ class _Served:
 class _Live:
     """Passes a live response on, and notes it."""
 
-    def __init__(self, seam: Seam, asked: _Asked, answer: Any) -> None:
+    def __init__(self, seam: Seam, asked: Asked, answer: Any) -> None:
         self._seam = seam
         self._asked = asked
         self._answer = answer
