@@ -275,6 +275,16 @@ def decode_canonical(data: bytes) -> JsonValue:
     return value
 
 
+def spelled_json(value: JsonValue) -> str:
+    """JSON as most libraries spell it without white space; what UTF-8 does not hold is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
 def decode_known(data: bytes) -> JsonValue:
     """The value of JSON whose spelling was checked before."""
     try:

@@ -26,6 +26,7 @@ PROVIDER_KEYS = {
 
 
 KNOWN_VARIABLES = (
+    "BERNSTEIN_BLOCK",
     "BERNSTEIN_DEBUG",
     "BERNSTEIN_DETERMINISTIC_SEED",
     "BERNSTEIN_ENCRYPT",
@@ -133,6 +134,11 @@ def child_environment(*hidden: str) -> dict[str, str]:
     """
     prefixes = ("BERNSTEIN_", *hidden)
     return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+
+
+def is_in_block() -> bool:
+    """``BERNSTEIN_BLOCK``: whether this process was started inside of a block of its parent."""
+    return bool(os.environ.get("BERNSTEIN_BLOCK"))
 
 
 def wants_tracebacks() -> bool:

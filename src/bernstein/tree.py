@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import digest_of, sha256_hex
-from bernstein.errors import WorkspaceError
+from bernstein.errors import CanonicalError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,12 +122,21 @@ def copy_tree(folder: Path, target: Path) -> None:
 
 
 def tree_digests(folder: Path, left_out: tuple[Path, ...] = ()) -> dict[str, str]:
-    """A digest of each entry of a folder, with all that is below it; empty where it is too large.
+    """A digest of each entry of a folder, with all that is below it.
+
+    Empty where it is too large, or holds what cannot be read.
 
     Args:
         folder: The folder.
         left_out: Folders below it that are no part of it.
     """
+    try:
+        return _tree_digests(folder, left_out)
+    except (OSError, UnicodeError, RecursionError, CanonicalError):
+        return {}
+
+
+def _tree_digests(folder: Path, left_out: tuple[Path, ...]) -> dict[str, str]:
     inner = [str(p.relative_to(folder)) for p in left_out if p.is_relative_to(folder)]
     files: dict[str, dict[str, str]] = {}
     size = 0

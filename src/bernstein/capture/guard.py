@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
     refusal, allowed = _refusals[-1]
     target = first if event.startswith("socket.get") else args[-1]
     address = args[:2] if event.startswith("socket.get") else target
+    if address is None:
+        return  # over a connection, which was let through when it was made
     if isinstance(address, tuple) and len(address) >= 2 and _is_allowed(address, allowed):
         return
     raise refusal(f"{target}")
@@ -48,6 +50,16 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 def _is_allowed(address: tuple[object, ...], allowed: frozenset[tuple[str, int]]) -> bool:
     host, port = address[0], address[1]
     return any(host == known and str(port) == str(number) for known, number in allowed)
+
+
+def _with_numbers(allowed: Iterable[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    """The addresses by name and by number: a name is connected to by its numbers."""
+    found = set(allowed)
+    for host, port in list(found):
+        with suppress(OSError):
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found |= {(str(info[4][0]), port) for info in infos}
+    return frozenset(found)
 
 
 @contextmanager
@@ -65,7 +77,7 @@ def no_network(
         if not _is_installed:
             sys.addaudithook(_hook)
             _is_installed = True
-        entry = (refusal, frozenset(allowed))
+        entry = (refusal, _with_numbers(allowed))
         _refusals.append(entry)
     try:
         yield

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from bernstein.errors import UsageError
+from bernstein.settings import is_in_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,14 @@ Result = TypeVar("Result")
 def _world() -> World | None:
     from bernstein.capture.gateway.inprocess import open_world  # noqa: PLC0415 - a server is heavy
 
-    return open_world()
+    world = open_world()
+    if world is None and is_in_block():
+        # Not live: in a replay nobody would know.
+        raise UsageError(
+            "a child process of a record or replay block asks the world, and has no recording\n"
+            "  call tools, and draw numbers, in the process that opened the block"
+        )
+    return world
 
 
 @overload

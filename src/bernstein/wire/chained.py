@@ -5,12 +5,14 @@ Every digest is taken after the recording's normalisation: folders stand as thei
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from bernstein.canonical import DigestRef, JsonObject, convert, digest_of, sha256_hex
+from bernstein.errors import CanonicalError
 from bernstein.recording.answer import LlmAnswer, LlmFailure, ToolCall, Usage
 from bernstein.wire.answers import read_answer
 from bernstein.wire.folders import Folders
@@ -84,14 +86,9 @@ def said_of(
 ) -> Said:
     """What a response comes to, ``to_variables`` applied to its texts."""
     if kind in MODEL_KINDS:
-        outcome = read_answer(kind, status, body, is_whole=is_whole)
-        if isinstance(outcome, LlmAnswer):
-            return Said("ok", _mapped(outcome, to_variables).digest(), outcome.usage)
-        if isinstance(outcome, LlmFailure):
-            text = to_variables(outcome.text)
-            partial = outcome.partial
-            usage = None if partial is None else partial.usage
-            return Said("error", replace(outcome, text=text, partial=None).digest(), usage)
+        # What has the name of an answer and not its shape is chained as any other response.
+        with suppress(AttributeError, CanonicalError, KeyError, TypeError, ValueError):
+            return _said_of_model(kind, status, body, to_variables, is_whole=is_whole)
     try:
         stands: JsonObject = {"text": to_variables(body.decode("utf-8"))}
     except UnicodeDecodeError:
@@ -99,6 +96,25 @@ def said_of(
     # JCS {status, text}, or {status, sha256} of a body that is no text
     is_ok = is_whole and 0 < status < 400
     return Said("ok" if is_ok else "error", digest_of({"status": status, **stands}), None)
+
+
+def _said_of_model(
+    kind: Kind, status: int, body: bytes, to_variables: Callable[[str], str], *, is_whole: bool
+) -> Said:
+    """What a model said.
+
+    Raises:
+        TypeError: Nothing that is known.
+    """
+    outcome = read_answer(kind, status, body, is_whole=is_whole)
+    if isinstance(outcome, LlmAnswer):
+        return Said("ok", _mapped(outcome, to_variables).digest(), outcome.usage)
+    if isinstance(outcome, LlmFailure):
+        text = to_variables(outcome.text)
+        partial = outcome.partial
+        usage = None if partial is None else partial.usage
+        return Said("error", replace(outcome, text=text, partial=None).digest(), usage)
+    raise TypeError
 
 
 def said_of_row(row: ExchangeRow, body: bytes, folders: Folders) -> Said:

@@ -7,13 +7,12 @@ they are decoded. Where nothing is to be replaced bytes pass untouched.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
-from bernstein.canonical import JsonObject, JsonValue, decode_strict
+from bernstein.canonical import JsonObject, JsonValue, decode_strict, spelled_json
 from bernstein.errors import CanonicalError
 
 
@@ -54,7 +53,7 @@ def changed_body(kind: str, pieces: list[bytes], change: Change) -> list[Served]
     body = b"".join(pieces)
     same = [Served(piece, number) for number, piece in enumerate(pieces)]
     text = body.decode("utf-8", "surrogateescape")
-    if not text.lstrip().startswith(("data:", "event:", "id:", ":", "retry:")):
+    if not text.lstrip("\ufeff \r\n\t").startswith(("data:", "event:", "id:", ":", "retry:")):
         changed = _changed_text(text, change)
         last = max(len(pieces) - 1, 0)
         return same if changed == text else [Served(_encoded(changed), last)]
@@ -86,11 +85,7 @@ def _changed_text(text: str, change: Change) -> str:
     except CanonicalError:
         return change.text(text)
     changed = change.value(value)
-    return text if changed == value else _spelled(changed)
-
-
-def _spelled(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if changed == value else spelled_json(changed)
 
 
 def _changed_events(events: list[str], kind: str, change: Change) -> list[str] | None:
@@ -99,7 +94,7 @@ def _changed_events(events: list[str], kind: str, change: Change) -> list[str] |
     changed: set[int] = set()
     blocks: dict[object, list[tuple[int, _Slot]]] = {}
     for place, value in enumerate(values):
-        for key, slot in _SLOTS.get(kind, _no_slots)(value) if value is not None else ():
+        for key, slot in _slots_in(kind, value):
             if change.takes(slot.name):
                 blocks.setdefault(key, []).append((place, slot))
     for slots in blocks.values():
@@ -148,8 +143,7 @@ def _value(event: str) -> JsonObject | None:
 
 def _with_data(event: str, value: JsonObject) -> str:
     lines = [line for line in event.split("\n") if not line.startswith("data:")]
-    data = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return "\n".join([*lines, f"data: {data}"])
+    return "\n".join([*lines, f"data: {spelled_json(value)}"])
 
 
 _Slots = list[tuple[object, _Slot]]
@@ -167,14 +161,35 @@ def _messages(value: JsonObject) -> _Slots:
     return [((value.get("index"), slot.name), slot) for slot in slots]
 
 
-def _chat(value: JsonObject) -> _Slots:
+def _slots_in(kind: str, value: JsonObject | None) -> _Slots:
+    """The slots of an event; none where it has not the shape that its kind has."""
+    if value is None:
+        return []
+    try:
+        found = _SLOTS.get(kind, _of_choices)(value)
+        hash(tuple(key for key, _ in found))
+    except (AttributeError, KeyError, TypeError):
+        return []
+    return found
+
+
+def _of_choices(value: JsonObject) -> _Slots:
+    """Chat completions, and the older completions: every text of a choice's delta."""
     found: _Slots = []
-    for choice in value.get("choices") or []:
+    for number, choice in enumerate(value.get("choices") or []):
+        which = choice.get("index", number)
         delta = choice.get("delta") or {}
-        found += [(slot.name, slot) for slot in _slots_of(delta, "content")]
-        for place, call in enumerate(delta.get("tool_calls") or []):
-            slots = _slots_of(call.get("function"), "arguments")
-            found += [(("call", call.get("index", place)), slot) for slot in slots]
+        call = delta.get("function_call")
+        for holder, name in ((choice, "text"), (call, "arguments")):
+            found += [((which, name), slot) for slot in _slots_of(holder, name)]
+        names = [name for name in delta if name != "role"]
+        found += [((which, slot.name), slot) for slot in _slots_of(delta, *names)]
+        content = delta.get("content")
+        for part in content if isinstance(content, list) else ():
+            found += [((which, "content"), slot) for slot in _slots_of(part, "text")]
+        for place, one in enumerate(delta.get("tool_calls") or []):
+            slots = _slots_of(one.get("function"), "arguments")
+            found += [((which, "call", one.get("index", place)), slot) for slot in slots]
     return found
 
 
@@ -193,14 +208,9 @@ def _generate(value: JsonObject) -> _Slots:
     return found
 
 
-def _no_slots(value: JsonObject) -> _Slots:
-    del value
-    return []
-
-
 _SLOTS: dict[str, Callable[[JsonObject], _Slots]] = {
     "messages": _messages,
-    "chat": _chat,
+    "chat": _of_choices,
     "responses": _responses,
     "generate": _generate,
 }

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from bernstein.canonical import JsonValue, decode_strict
+from bernstein.canonical import JsonValue, decode_strict, spelled_json
 from bernstein.errors import CanonicalError
 from bernstein.wire.folders import OPAQUE_MEMBERS
 from bernstein.wire.pieces import Finder
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 SECRET = "<secret>"  # noqa: S105 - what stands in a secret's place
 _MIN_SECRET_CHARS = 8
 _CARRIERS = re.compile(
-    r"authorization|cookie|api-?key|token|secret|signature|credential|password", re.IGNORECASE
+    r"auth|cookie|api-?key|token|secret|signature|credential|password", re.IGNORECASE
 )
 # Query parameters that carry secrets; a short value under a name like `token` is a page, not a key.
 _QUERY = re.compile(
@@ -33,9 +32,16 @@ _QUERY = re.compile(
     re.IGNORECASE,
 )
 _MIN_QUERY_CHARS = 16
+# Under these names even a short value is one.
+_SURE_QUERY = re.compile(
+    r"^(?:access_token|refresh_token|id_token|client_secret|api[-_]?key|password|x-amz-signature)$",
+    re.IGNORECASE,
+)
 _MEMBERS = frozenset(
     {"access_token", "refresh_token", "id_token", "client_secret", "api_key", "apikey", "password"}
 )
+# A form as it is sent: names and values, and no white space.
+_FORM = re.compile(r"[\w.~*-]+=[^\s=&]*(?:&[\w.~*-]+=[^\s=&]*)*")
 _QUOTED_MEMBERS = tuple(f'"{name}"' for name in sorted(_MEMBERS))
 # Forms that tokens of well-known services have; each is anchored at its own prefix, which may
 # stand behind an escape of raw JSON.
@@ -129,7 +135,11 @@ class Redactor:
         )
 
     def body(self, text: str) -> str:
-        """A body with each secret replaced, in decoded strings where it is JSON."""
+        """A body with each secret replaced, in decoded strings where it is JSON, or by name where it
+        is a form.
+        """
+        if _FORM.fullmatch(text):
+            return self.query(text)
         if not self.may_change(text):
             return text
         try:
@@ -139,7 +149,7 @@ class Redactor:
         kept = self.value(value)
         if kept == value:
             return text
-        return json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+        return spelled_json(kept)
 
     def value(self, value: JsonValue) -> JsonValue:
         """A JSON value with each secret in its strings replaced."""
@@ -176,4 +186,6 @@ class Redactor:
 
 
 def _is_query_secret(name: str, value: str) -> bool:
+    if _SURE_QUERY.search(name):
+        return len(value) >= _MIN_SECRET_CHARS
     return _QUERY.search(name) is not None and len(value) >= _MIN_QUERY_CHARS

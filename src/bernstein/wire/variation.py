@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _CONTEXT_CHARS = 24
+_MAX_TOKENS = 3000  # comparing takes their square
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]")
 _TOKENS = re.compile(r"[A-Za-z0-9_]+|\s+|.", re.DOTALL)
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -83,14 +84,30 @@ def _of_texts(old: str, new: str, path: str) -> Iterator[Variation]:
     left, right = _TOKENS.findall(old), _TOKENS.findall(new)
     starts = [_starts(left), _starts(right)]
     until = 0
-    for op, i, j, k, n in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        if op == "equal" or starts[0][i] < until:
+    for i, j, k, n in _changed_stretches(left, right):
+        if starts[0][i] < until:
             continue
         begin, until = _widened(old, starts[0][i], starts[0][j])
         other = _widened(new, starts[1][k], starts[1][n])
         values = old[begin:until], new[slice(*other)]
         line = old[:begin].rpartition("\n")[2][-_CONTEXT_CHARS:]
         yield Variation(path, _kind(*values), line, *values)
+
+
+def _changed_stretches(left: list[str], right: list[str]) -> list[tuple[int, int, int, int]]:
+    """Where two lists of tokens differ, as places in both; one stretch where they are long."""
+    least = min(len(left), len(right))
+    head = next((n for n in range(least) if left[n] != right[n]), least)
+    most = least - head
+    tail = next((n for n in range(most) if left[-1 - n] != right[-1 - n]), most)
+    inner = left[head : len(left) - tail], right[head : len(right) - tail]
+    if max(map(len, inner)) > _MAX_TOKENS:
+        return [(head, len(left) - tail, head, len(right) - tail)]
+    return [
+        (head + i, head + j, head + k, head + n)
+        for op, i, j, k, n in SequenceMatcher(None, *inner, autojunk=False).get_opcodes()
+        if op != "equal"
+    ]
 
 
 def _starts(tokens: list[str]) -> list[int]:

@@ -7,6 +7,7 @@ processes started inside are inside. The variables are of the whole process: one
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -183,12 +184,14 @@ def _served(begin: Callable[[], GatewaySession]) -> Iterator[ReplayGateway]:
                     variables |= no_keys(session.known_key_names)
                 gateway = ReplayGateway(session)
                 _open_world = gateway.world
-                with environment_with(variables):
+                # A child process of ours can tell by it that it is inside.
+                with environment_with({**variables, "BERNSTEIN_BLOCK": session.run.dir.run_id}):
                     yield gateway
             code = 0
         finally:
             _open_world = None
-            result = session.finish(code)
+            # A forked child that leaves the block leaves the run to its parent.
+            result = session.finish(code) if session.run.pid == os.getpid() else 0
     finally:
         _one_block.release()
     if session.run.store.first_miss is not None:

@@ -18,7 +18,7 @@ from bernstein.canonical import DigestRef, convert
 from bernstein.capture.gateway.causal import CausalHold
 from bernstein.capture.gateway.explain import changed_entries, explain_exchange_miss
 from bernstein.capture.gateway.quotes import first_quotes
-from bernstein.errors import ReplayMissError
+from bernstein.errors import CanonicalError, ReplayMissError
 from bernstein.recording.answer import Usage
 from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.chained import Said
@@ -178,7 +178,10 @@ class Player:
         if row.done >= len(answers):
             return None
         said = answers[row.done]
-        usage = None if said.usage is None else convert(said.usage, Usage)
+        try:
+            usage = None if said.usage is None else convert(said.usage, Usage)
+        except CanonicalError:
+            return None  # counts that are none: worked out anew
         ref = DigestRef(said.answer.digest, said.size_bytes)
         return Said("ok" if said.outcome == "ok" else "error", ref, usage)
 

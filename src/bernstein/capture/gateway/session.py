@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import tempfile
@@ -184,7 +185,8 @@ class GatewaySession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stack.close()
+        if self.run.pid == os.getpid():
+            self._stack.close()
 
     def closes_at_end(self, closable: Closable) -> Closable:
         """Close something with the context."""

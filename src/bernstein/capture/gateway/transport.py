@@ -146,7 +146,8 @@ class _Served:
         response, row = self._asked.response, self._asked.row
         return response.is_all and (row is None or row.end == "complete")
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """End it where it is."""
         self._policy.close()
         self._seam.end(self._asked)
 
@@ -154,13 +155,13 @@ class _Served:
         """The client wants no more of it."""
         if self._has_all and not self._is_over:
             self.next()
-        self._leave()
+        self.leave()
 
     async def aclose(self) -> None:
         """See ``close``."""
         if self._has_all and not self._is_over:
             await self.anext()
-        self._leave()
+        self.leave()
 
     def __iter__(self) -> Iterator[bytes]:
         while isinstance(data := self.next(), bytes):
@@ -265,7 +266,11 @@ class _SyncTransport:
         asked = _run(seam.ask(request, body))
         if asked.policy is not None:
             served = _made(library, _Served, "SyncByteStream")(seam, asked, asked.policy)
-            begin = served.begin()
+            try:
+                begin = served.begin()
+            except BaseException:
+                served.leave()
+                raise
             return library.Response(begin.status, headers=begin.headers, stream=served)
         try:
             answer = self._inner.handle_request(seam.live(asked, request.extensions))
@@ -294,7 +299,11 @@ class _AsyncTransport:
         asked = await _arun(seam.ask(request, body))
         if asked.policy is not None:
             served = _made(library, _Served, "AsyncByteStream")(seam, asked, asked.policy)
-            begin = await served.abegin()
+            try:
+                begin = await served.abegin()
+            except BaseException:
+                served.leave()
+                raise
             return library.Response(begin.status, headers=begin.headers, stream=served)
         try:
             answer = await self._inner.handle_async_request(seam.live(asked, request.extensions))

@@ -6,11 +6,13 @@ threads.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from bernstein.errors import UsageError
 from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
 from bernstein.wire.chained import Said, Terms, said_of
@@ -132,7 +134,16 @@ class WireRun:
     def begin(
         self, request: Request, kept: Request, match: Match, lane: str
     ) -> tuple[Exchange, Response]:
-        """Count and chain a request; its response is filled in as it comes."""
+        """Count and chain a request; its response is filled in as it comes.
+
+        Raises:
+            UsageError: This is a forked child: it inherits the client, and not the run.
+        """
+        if self.run.pid != os.getpid():
+            raise UsageError(
+                "a forked child asks over a client of its parent, and the run is not its own\n"
+                "  make a client in the child: it finds the gateway by its base URL"
+            )
         kind = kind_of(kept.method, kept.path)
         with self.run.rows():
             seq, after = self._begun, self._done
@@ -216,9 +227,12 @@ class WireRun:
             rows.append((event.MODEL_USAGE, usage))
         self.run.append_all(rows, exchange.lane)
 
+    def _kept_header(self, name: str, value: str) -> str:
+        return self.redactor.url(value) if name.lower() == "location" else self.redactor.text(value)
+
     def _without_secrets(self, exchange: Exchange, response: Response) -> Response:
         headers = [
-            (name, self.redactor.text(value))
+            (name, self._kept_header(name, value))
             for name, value in response.headers
             if name.lower() in _KEPT_HEADERS or "ratelimit" in name.lower()
         ]

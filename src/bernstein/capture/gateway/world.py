@@ -12,7 +12,7 @@ import builtins
 import os
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -123,6 +123,9 @@ class World:
 
     def generator(self, name: str) -> Random:
         """The random numbers of this name; their seed is recorded."""
+        if _is_inside.get():
+            # What a tool draws is part of its answer, and must not move the program's own numbers.
+            return Random(self.seed_of("inside", name))  # noqa: S311 - they are to repeat
         if name not in self._generators:
             seed = self.answer("random", {"name": name}, lambda: self.seed_of("random", name))
             self._generators.setdefault(name, Random(str(seed)))  # noqa: S311 - they are to repeat
@@ -185,9 +188,12 @@ class World:
 
     def _fail(self, asked: _Asked, error: Exception) -> None:
         kind = type(error)
-        # Not str(): that of a KeyError is spelled with quotes.
-        message = error.args[0] if len(error.args) == 1 else str(error)
-        said = {"type": f"{kind.__module__}.{kind.__qualname__}", "message": str(message)}
+        said: JsonObject = {"type": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+        args = list(error.args)
+        if isinstance(error, OSError) and error.filename is not None:
+            args.append(error.filename)
+        with suppress(CanonicalError):
+            said["args"] = decode_canonical(canonical_bytes(args))
         self._record(asked, "error", self._kept(_plain(said, asked.kind)))
 
     def _record(self, asked: _Asked, outcome: Outcome, response: JsonValue) -> None:
@@ -259,16 +265,18 @@ def _plain(value: JsonValue, kind: str) -> JsonValue:
 
 
 def _raised_again(said: JsonObject, errors: Sequence[type[Exception]]) -> Exception:
-    name, message = str(said["type"]), str(said["message"])
-    for kind in errors:
-        if f"{kind.__module__}.{kind.__qualname__}" == name:
-            return kind(message)
-    found = getattr(builtins, name.removeprefix("builtins."), None)
-    if isinstance(found, type) and issubclass(found, Exception):
+    name, message, args = str(said["type"]), str(said["message"]), said.get("args")
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in errors}
+    found = known.get(name) or getattr(builtins, name.removeprefix("builtins."), None)
+    if isinstance(args, list) and isinstance(found, type) and issubclass(found, Exception):
         try:
-            return found(message)
-        except TypeError:
-            pass  # one that is made of more than a message
+            # Without its __init__, which would make something else of what it made its arguments.
+            error = found.__new__(found, *args)
+        except (TypeError, ValueError):
+            pass
+        else:
+            error.args = error.args if isinstance(error, OSError) else tuple(args)
+            return error
     return RecordedToolError(f"{name}: {message}")
 
 
