@@ -132,7 +132,9 @@ class _Slot:
 
 def _value(event: str) -> JsonObject | None:
     data = "\n".join(
-        line[5:].removeprefix(" ") for line in event.split("\n") if line.startswith("data:")
+        line[5:].removeprefix(" ")
+        for line in event.removeprefix("\ufeff").split("\n")
+        if line.startswith("data:")
     )
     try:
         value = decode_strict(data.encode())
@@ -142,7 +144,8 @@ def _value(event: str) -> JsonObject | None:
 
 
 def _with_data(event: str, value: JsonObject) -> str:
-    lines = [line for line in event.split("\n") if not line.startswith("data:")]
+    lines = event.removeprefix("\ufeff").split("\n")
+    lines = [line for line in lines if not line.startswith("data:")]
     return "\n".join([*lines, f"data: {spelled_json(value)}"])
 
 

@@ -20,27 +20,49 @@ if TYPE_CHECKING:
     from bernstein.wire.folders import Move
 
 
-class Ids:
-    """The pairs of one replay, and what changes texts by them; it has no pair until it learns."""
+class KnownIds:
+    """The pairs that a replay has seen: those of a lane are newer than those of others."""
 
     def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
         """Replace what the first group of one of these finds."""
         self._patterns = patterns
-        self._live: dict[str, str] = {}
-        self._recorded: dict[str, str] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._live)
+        self._all: dict[str, str] = {}
+        self._lanes: dict[str, dict[str, str]] = {}
 
     def learn(
-        self, recorded: Mapping[str, Sequence[str]], live: Mapping[str, Sequence[str]]
-    ) -> None:
-        """Pair the ids of a recorded request with those of the live one that it answers."""
-        for name, olds in recorded.items():
-            for old, new in zip(olds, live.get(name, ()), strict=False):
-                if old != new:
-                    self._live.setdefault(old, new)
-                    self._recorded.setdefault(new, old)
+        self, lane: str, recorded: Mapping[str, Sequence[str]], live: Mapping[str, Sequence[str]]
+    ) -> Ids:
+        """Pair the ids of a recorded request with those of the live one that it answers.
+
+        Returns:
+            What the answer to it is changed by: its own pairs, then its lane's, then any other.
+        """
+        if not self._patterns:
+            return Ids((), {})
+        own = {
+            old: new
+            for name, olds in recorded.items()
+            for old, new in zip(olds, live.get(name, ()), strict=False)
+        }
+        lane_pairs = self._lanes.setdefault(lane, {})
+        lane_pairs |= own
+        for old, new in own.items():
+            self._all.setdefault(old, new)
+        return Ids(self._patterns, {**self._all, **lane_pairs})
+
+
+class Ids:
+    """What one answer is changed by."""
+
+    def __init__(self, patterns: Sequence[re.Pattern[str]], pairs: Mapping[str, str]) -> None:
+        """Replace recorded ids by live ones, where the first group of a pattern finds them."""
+        changed = any(old != new for old, new in pairs.items())
+        self._patterns = patterns if changed else ()
+        self._live = dict(pairs)
+        self._recorded = {new: old for old, new in reversed(self._live.items())}
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
 
     def to_recorded(self, text: str) -> str:
         """``text`` with each live id as the recorded one."""
@@ -63,7 +85,7 @@ class Ids:
         )
 
     def _text(self, text: str, table: Mapping[str, str]) -> str:
-        for pattern in self._patterns if table else ():
+        for pattern in self._patterns:
             text = Finder(pattern, table).replace(text, _putting(table))
         return text
 

@@ -124,7 +124,7 @@ def match_of(
         spelled = canonical_bytes(covered)
     # sha256("bernstein.exchange.v1\n" + scheme + "\n" + JCS of what is covered)
     key = sha256(b"bernstein.exchange.v1\n%b\n%b" % (scheme.encode(), spelled)).hexdigest()
-    ids = {name: list(olds) for name, olds in names.items() if olds}
+    ids = {name: list(olds) for name, olds in names.items() if olds and name in profile.id_names}
     return Match(key, scheme, covered, digest_of_bytes(spelled), body, ids)
 
 

@@ -10,17 +10,18 @@ import re
 from collections.abc import Callable, Iterable
 
 
+def is_plain_in_json(text: str) -> bool:
+    """Whether JSON spells a text as it is, but for escapes that need not be."""
+    return text.isascii() and text.isprintable() and not set(text) & {'"', "\\"}
+
+
 class Finder:
     """A pattern, and literal texts of which each match holds one."""
 
     def __init__(self, pattern: re.Pattern[str], literals: Iterable[str]) -> None:
         self._pattern = pattern
         self._literals = tuple(literals)
-        # How JSON may spell a literal otherwise than as it is.
-        self._is_plain = all(
-            text.isascii() and text.isprintable() and not set(text) & {'"', "\\"}
-            for text in self._literals
-        )
+        self._is_plain = all(map(is_plain_in_json, self._literals))
 
     def may_find(self, text: str) -> bool:
         """False where the text holds no match."""

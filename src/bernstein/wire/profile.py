@@ -16,6 +16,7 @@ import msgspec
 
 from bernstein.canonical import JsonValue, canonical_bytes, convert, decode_strict
 from bernstein.errors import CanonicalError, UsageError
+from bernstein.files import read_file
 from bernstein.wire.folders import each_open_text
 from bernstein.wire.results import hoisted, sorted_results
 
@@ -147,6 +148,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         ]
 
     @cached_property
+    def id_names(self) -> frozenset[str]:
+        """The names of the ids that stand in texts."""
+        return frozenset(
+            rule.name for rule in self.rules if isinstance(rule, Rename) and rule.pattern
+        )
+
+    @cached_property
     def _steps(self) -> list[Callable[[JsonValue, Names], JsonValue]]:
         return [_compile(rule) for rule in self.rules]
 
@@ -166,7 +174,7 @@ def load_profile(name: str) -> Profile:
     """
     if "/" in name or name.endswith(".json"):
         try:
-            return parse_profile(Path(name).read_bytes())
+            return parse_profile(read_file(Path(name).absolute()))
         except OSError as error:
             raise UsageError(f"the profile {name} cannot be read: {error.strerror}") from error
     if name not in PROFILES:
@@ -194,6 +202,12 @@ def profile_of(value: JsonValue) -> Profile:
         CanonicalError: It spells none.
     """
     profile = convert(value, Profile)
+    for glob in (*profile.home_files, *profile.credential_files):
+        parts = glob.split("/")
+        if not all(parts) or {".", ".."} & set(parts) or parts[0].startswith("*"):
+            raise CanonicalError("$.home_files", f"{glob!r} names no file below a folder of a home")
+        if "**" in glob and "**" not in parts:
+            raise CanonicalError("$.home_files", f"{glob!r} is no glob")
     for rule in profile.rules:
         for text in (getattr(rule, "pattern", ""), getattr(rule, "mask", "")):
             try:

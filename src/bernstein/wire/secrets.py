@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from bernstein.canonical import JsonValue, decode_strict, spelled_json
 from bernstein.errors import CanonicalError
 from bernstein.wire.folders import OPAQUE_MEMBERS
-from bernstein.wire.pieces import Finder
+from bernstein.wire.pieces import Finder, is_plain_in_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,6 +64,16 @@ _TOKEN_PARTS = (
     *("sk-", "AIza", "ya29.", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
     *("xox", "AKIA", "ASIA", "hf_", "npm_", "pypi-", "eyJ"),
 )
+_TOKEN_FINDER = Finder(_TOKENS, _TOKEN_PARTS)
+_LONG_SECRET_CHARS = 20
+
+
+def _is_like_a_secret(value: str) -> bool:
+    """Whether a value is one that nobody says otherwise: `not-needed` and `password` are words."""
+    if len(value) >= _LONG_SECRET_CHARS:
+        return True
+    has_both = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return len(value) >= _MIN_SECRET_CHARS and has_both
 
 
 class Redactor:
@@ -73,7 +83,8 @@ class Redactor:
         """Begin with ``known`` secrets, as the values of variables that hold keys."""
         self._known: set[str] = set()
         self._seen: set[tuple[str, str]] = set()  # headers that were looked at
-        self._finder = Finder(_TOKENS, _TOKEN_PARTS)
+        self._longest_first: list[str] = []
+        self._is_plain = True  # no known secret is spelled otherwise in JSON
         for value in known:
             self._learn(value)
 
@@ -105,23 +116,29 @@ class Redactor:
             self._learn(part.partition("=")[2].strip())
 
     def _learn(self, value: str) -> None:
-        if len(value) < _MIN_SECRET_CHARS or value in self._known:
+        if value in self._known or not _is_like_a_secret(value):
             return
         self._known |= {value, quote(value, safe=""), unquote(value)}
-        longest_first = sorted(self._known, key=len, reverse=True)
-        known = "|".join(map(re.escape, longest_first))
-        pattern = re.compile(f"{known}|{_TOKENS.pattern}", re.VERBOSE)
-        self._finder = Finder(pattern, (*longest_first, *_TOKEN_PARTS))
+        self._longest_first = sorted(self._known, key=len, reverse=True)
+        self._is_plain = all(is_plain_in_json(known) for known in self._known)
+
+    def _known_in(self, text: str) -> list[str]:
+        return [known for known in self._longest_first if known in text]
 
     # --- what is changed
 
     def text(self, text: str) -> str:
         """``text`` with each secret replaced."""
-        return self._finder.replace(text, lambda _: SECRET)
+        for known in self._known_in(text):
+            text = text.replace(known, SECRET)
+        return _TOKEN_FINDER.replace(text, lambda _: SECRET)
 
     def pieces(self, pieces: list[str]) -> list[str]:
         """Pieces of one text, a secret replaced in the piece where it begins."""
-        return self._finder.replace_in_pieces(pieces, lambda _: SECRET)
+        if found := self._known_in("".join(pieces)):
+            finder = Finder(re.compile("|".join(map(re.escape, found))), found)
+            pieces = finder.replace_in_pieces(pieces, lambda _: SECRET)
+        return _TOKEN_FINDER.replace_in_pieces(pieces, lambda _: SECRET)
 
     def takes(self, name: str) -> bool:
         """Whether deltas of this name are changed: not a signature."""
@@ -130,14 +147,15 @@ class Redactor:
     def may_change(self, document: str) -> bool:
         """False where a JSON document holds no secret; ``document`` is as it is spelled."""
         lowered = document.lower()
-        return self._finder.may_find_in_json(document) or any(
-            name in lowered for name in _QUOTED_MEMBERS
+        return (
+            not self._is_plain
+            or _TOKEN_FINDER.may_find_in_json(document)
+            or bool(self._known_in(document))
+            or any(name in lowered for name in _QUOTED_MEMBERS)
         )
 
     def body(self, text: str) -> str:
-        """A body with each secret replaced, in decoded strings where it is JSON, or by name where it
-        is a form.
-        """
+        """A body with each secret replaced: in the strings of JSON, and by name in a form."""
         if _FORM.fullmatch(text):
             return self.query(text)
         if not self.may_change(text):

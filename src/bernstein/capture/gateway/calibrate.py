@@ -120,8 +120,8 @@ def calibrate(
                 ),
             )
         for asked, recorded in seen:
-            if recorded is None:
-                found.unlike += 1
+            if recorded is None or recorded.scheme != "wire.v1":
+                found.unlike += 1  # nothing to be compared, or no rule could hold it
                 continue
             pairs.append((recorded, asked))
             for variation in find_variations(recorded.request, asked.request):

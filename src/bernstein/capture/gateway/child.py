@@ -154,7 +154,9 @@ def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
     )
 
 
-def wait_for(child: subprocess.Popen[bytes], timeout_s: float | None) -> int:
+def wait_for(
+    child: subprocess.Popen[bytes], timeout_s: float | None, *, has_own_session: bool
+) -> int:
     """Wait for a command to end, our standard streams its own; signals to us are passed on.
 
     Returns:
@@ -165,7 +167,9 @@ def wait_for(child: subprocess.Popen[bytes], timeout_s: float | None) -> int:
         number: signal.signal(number, lambda number, _: child.send_signal(number))
         for number in (signal.SIGTERM, signal.SIGHUP)
     }
-    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: _pass_on_sigint(child))
+    handlers[signal.SIGINT] = signal.signal(
+        signal.SIGINT, lambda *_: _pass_on_sigint(child, has_own_session=has_own_session)
+    )
     try:
         if timeout_s is not None:
             threading.Thread(
@@ -179,10 +183,10 @@ def wait_for(child: subprocess.Popen[bytes], timeout_s: float | None) -> int:
     return 128 - code if code < 0 else code
 
 
-def _pass_on_sigint(child: subprocess.Popen[bytes]) -> None:
+def _pass_on_sigint(child: subprocess.Popen[bytes], *, has_own_session: bool) -> None:
     """Pass Ctrl-C on, unless the terminal has sent it to both of us."""
     try:
-        if os.tcgetpgrp(0) == os.getpgrp():
+        if not has_own_session and os.tcgetpgrp(0) == os.getpgrp():
             return
     except OSError:
         pass  # no terminal: it was sent to us alone

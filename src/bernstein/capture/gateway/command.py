@@ -99,7 +99,9 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
             if session.run.source is not None:
                 hidden.append(session.run.source.path)
             launcher.run(options.argv, env, options.folder, hidden)
-            code = wait_for(launcher.process, options.timeout_s)
+            code = wait_for(
+                launcher.process, options.timeout_s, has_own_session=options.is_isolated
+            )
     finally:
         result = session.finish(code, is_verbose=options.is_verbose)
     return result

@@ -129,6 +129,7 @@ def main(channel: socket.socket) -> int:
         if is_isolated:
             _arrange(what["binds"], what["hidden"])
             _give_up_rights()
+            os.setsid()  # a terminal of its own would take what it types for the user's
         os.chdir(what["cwd"])
     except OSError as error:
         say(f"the command cannot be isolated: {error}")

@@ -88,7 +88,7 @@ class Launcher:
                 "cwd": FIXED["cwd"],
                 "env": _seen_from_inside(env, {path: place for place, path in binds.items()}),
                 "binds": binds,
-                "hidden": [*_everywhere(hidden, cwd), *_SERVICES],
+                "hidden": _everywhere([*hidden, *map(Path, _SERVICES)], cwd),
             }
         self._tell(told | {"parent": os.getpid()})
         error, _ = self._answer()

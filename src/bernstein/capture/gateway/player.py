@@ -23,7 +23,7 @@ from bernstein.recording.answer import Usage
 from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.chained import Said
 from bernstein.wire.changed import Served, changed_body
-from bernstein.wire.ids import Ids, Moved
+from bernstein.wire.ids import KnownIds, Moved
 from bernstein.wire.protocol import error_body, kind_of
 
 if TYPE_CHECKING:
@@ -95,22 +95,19 @@ class Player:
         self._recorded_lanes = len({row.lane for row in self._rows})
         self._used: set[int] = set()
         self._missed: dict[str, str] = {}
-        self._ids = Ids(recorded.profile.id_patterns)
-        self._moved = Moved(recorded.folders.moved_to(wire.terms.folders), self._ids)
-        to_variables = wire.terms.folders.to_variables
-        wire.to_variables = lambda text: to_variables(self._ids.to_recorded(text))
+        self._ids = KnownIds(recorded.profile.id_patterns)
+        self._move = recorded.folders.moved_to(wire.terms.folders)
 
     def take(self, request: Request, match: Match) -> tuple[str, ExchangeRow | None]:
         """The lane of a request, and the row that answers it, reserved; None on a miss."""
         with self._wire.lock:
             lane = self._lane(request, match)
-            if self._missed:
+            if self._missed or (self._wire.run.is_strict and self._wire.run.store.first_miss):
                 return lane, None
             queue = self._queues.get((lane, match.key))
             row = queue.popleft() if queue else None
             if row is not None:
                 self._used.add(row.seq)
-                self._ids.learn(row.ids, match.ids)
         return lane, row
 
     def _lane(self, request: Request, match: Match) -> str:
@@ -138,9 +135,14 @@ class Player:
         self.hold.arrived(row)
         body = row.read_response(self._wire.run.store.blobs)
         pieces = recorded = _cut(body, row.chunks)
-        if self._moved:
+        with self._wire.lock:
+            ids = self._ids.learn(row.lane, row.ids, exchange.match.ids)
+        moved = Moved(self._move, ids)
+        if ids:
+            response.to_recorded = ids.to_recorded
+        if moved:
             cut = [piece.data for piece in pieces]
-            pieces = changed_body(kind_of(row.method, row.path), cut, self._moved)
+            pieces = changed_body(kind_of(row.method, row.path), cut, moved)
         response.headers = [(name, value) for name, value in row.response_headers]
         try:
             yield from self._hold_back(row, 0)
@@ -258,7 +260,7 @@ class Player:
 
     def moved(self, text: str) -> str:
         """A recorded text with the folders of this run."""
-        return self._moved.text(text)
+        return self._move.text(text)
 
     def unused(self) -> list[ExchangeRow]:
         """The recorded exchanges that nobody asked for."""

@@ -5,6 +5,7 @@ Nothing here waits or reads: how that is done is the transport's affair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from bernstein.capture.gateway.session import GatewaySession
     from bernstein.capture.gateway.wire_run import Exchange, Response
     from bernstein.recording.exchanges import ExchangeRow
+
+
+# What ``live.unreachable`` says of it.
+_ERROR_NAME = re.compile(rb"cannot be reached: (\w+)")
 
 
 class Asked(NamedTuple):
@@ -122,11 +127,16 @@ class Seam:
             case "left":
                 return self._error("ReadTimeout", "the recorded client waited no longer")
             case "unreachable":
-                return self._error("ConnectError", "the provider could not be reached")
+                name = _ERROR_NAME.search(asked.response.body)
+                kind = name[1].decode() if name else "ConnectError"
+                return self._error(kind, "the provider could not be reached")
             case "complete":
                 return None
         assert_never(asked.response.end)
 
     def _error(self, name: str, message: str) -> Exception:
-        error: Exception = getattr(self.library, name)(message)
+        kind = getattr(self.library, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, self.library.TransportError)):
+            kind = self.library.ConnectError
+        error: Exception = kind(message)
         return error

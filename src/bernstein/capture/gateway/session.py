@@ -87,58 +87,58 @@ class GatewaySession:
         self.run = OpenRun(
             sdd, settings, {"kind": "client", "argv": kept_argv}, follows_score=False
         )
-        self.run.guard = guard
-        self.home = self.run.dir.path / "home"
-        # Not below the run: the path of a Unix socket has hardly a hundred characters.
-        self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.run.discard)  # what cannot begin leaves nothing
+            self.run.guard = guard
+            self.home = self.run.dir.path / "home"
+            # Not below the run: the path of a Unix socket has hardly a hundred characters.
+            self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
             recorded = self._recorded_terms(trusts=trusts)
-        except BaseException:
-            self.run.discard()
-            raise
-        info = {} if self.run.source is None else self.run.source.read_info()
-        self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
-        if not self.run.is_strict:
-            self.upstreams.update(upstreams or {})
-        listener = None if launcher is None else launcher.listener
-        cwd = Path.cwd() if folder is None else folder
-        outside = {"cwd": str(cwd), "home": str(self.home), "tmp": str(self.tmp)}
-        folders = Folders(outside if listener is None else FIXED)
-        self.profile: Profile = chosen if recorded is None else recorded.profile
-        terms = Terms(self.profile, folders)
-        kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
-        # Whose keys the recorded client had: by name, and never the keys.
-        self.key_names: list[str] = (
-            provider_key_names() if recorded is None else info.get("key_names") or []
-        )
-        self.kept_home = Home()
-        if self.run.is_strict:
-            self.kept_home = home_of(info.get("home"), self.run.store.blobs)
-        elif folder is not None:
-            self.kept_home = read_home(Path.home(), self.profile)
-        for secret in self.kept_home.secrets():
-            redactor.know(secret)
-        self.run.describe(
-            {
-                **terms.to_json(),
-                "upstreams": kept_urls,
-                "key_names": self.key_names,
-                "home": self.kept_home.kept(redactor.body, self.run.store.own_blobs),
-            }
-        )
-        if folder is not None:
-            left_out = () if self.run.source is None else (self.run.source.path,)
-            entries = tree_digests(folder, (sdd.path, *left_out))
-            self.run.describe({"tree": digest_of(entries).digest, "tree_entries": entries})
-        self.wire = WireRun(self.run, terms, redactor)
-        self.player = (
-            None
-            if recorded is None
-            else make_player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
-        )
-        self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
-        self._allow = list(allow)
-        self._stack = ExitStack()
+            info = {} if self.run.source is None else self.run.source.read_info()
+            self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
+            if not self.run.is_strict:
+                self.upstreams.update(upstreams or {})
+            listener = None if launcher is None else launcher.listener
+            cwd = Path.cwd() if folder is None else folder
+            outside = {"cwd": str(cwd), "home": str(self.home), "tmp": str(self.tmp)}
+            folders = Folders(outside if listener is None else FIXED)
+            self.profile: Profile = chosen if recorded is None else recorded.profile
+            terms = Terms(self.profile, folders)
+            kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
+            # Whose keys the recorded client had: by name, and never the keys.
+            self.key_names: list[str] = (
+                provider_key_names() if recorded is None else info.get("key_names") or []
+            )
+            self.kept_home = Home()
+            if self.run.is_strict:
+                self.kept_home = home_of(info.get("home"), self.run.store.blobs)
+            elif folder is not None:
+                # Not by the profile of a recording: it may be anybody's, and name any file.
+                self.kept_home = read_home(Path.home(), chosen)
+            for secret in self.kept_home.secrets():
+                redactor.know(secret)
+            self.run.describe(
+                {
+                    **terms.to_json(),
+                    "upstreams": kept_urls,
+                    "key_names": self.key_names,
+                    "home": self.kept_home.kept(redactor.body, self.run.store.own_blobs),
+                }
+            )
+            if folder is not None:
+                left_out = () if self.run.source is None else (self.run.source.path,)
+                entries = tree_digests(folder, (sdd.path, *left_out))
+                self.run.describe({"tree": digest_of(entries).digest, "tree_entries": entries})
+            self.wire = WireRun(self.run, terms, redactor)
+            self.player = (
+                None
+                if recorded is None
+                else make_player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
+            )
+            self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
+            self._allow = list(allow)
+            self._stack = ExitStack()
+            undo.pop_all()
 
     def _recorded_terms(self, *, trusts: bool) -> Terms | None:
         source = self.run.source

@@ -92,8 +92,10 @@ class _Served:
         self._answer: bool | None = None
         self._is_over = False
 
-    def step(self) -> Begin | Wait | Pause | bytes | None:
+    def step(self, *, is_patient: bool = False) -> Begin | Wait | Pause | Linger | bytes | None:
         """The next thing to do; None at the end, which is recorded then.
+
+        Who is not patient is told at once that it got no more when it was recorded.
 
         Raises:
             Exception: The library's own, where the recorded response did not end well.
@@ -102,7 +104,7 @@ class _Served:
         with suppress(StopIteration):
             effect = next(self._policy) if self._answer is None else self._policy.send(self._answer)
         self._answer = True
-        if isinstance(effect, Linger):
+        if isinstance(effect, Linger) and not is_patient:
             self._policy.close()  # it left here, and now it asks for more
             effect = None
         if effect is None:
@@ -116,13 +118,28 @@ class _Served:
         """The next thing to give to a client that waits with its thread."""
         while isinstance(effect := self.step(), Wait | Pause):
             self._answer = _wait(effect)
+        assert not isinstance(effect, Linger)
         return effect
 
     async def anext(self) -> Begin | bytes | None:
         """The next thing to give to a client that waits in a loop."""
-        while isinstance(effect := self.step(), Wait | Pause):
+        while isinstance(effect := self.step(is_patient=True), Wait | Pause | Linger):
+            if isinstance(effect, Linger):
+                await self._linger()
+                self._policy.close()
+                continue
             self._answer = await _await(effect)
         return effect
+
+    async def _linger(self) -> None:
+        """Wait as long as the recorded client had waited when it left, and somewhat longer.
+
+        Where it left by a time-out of its own, that comes first.
+        """
+        row = self._asked.row
+        if row is not None:
+            waited_s = row.elapsed_s - (row.times_ms[-1] / 1000 if row.times_ms else 0)
+            await asyncio.sleep(waited_s * 1.5 + 0.5)
 
     def begin(self) -> Begin:
         """The head of the response, for a client that waits with its thread."""

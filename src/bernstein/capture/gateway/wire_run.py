@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from bernstein.errors import UsageError
@@ -21,6 +21,8 @@ from bernstein.wire.key import Match, Request, match_of, without_secrets
 from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of, model_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bernstein.capture.run import OpenRun
     from bernstein.recording.exchanges import ExchangeEnd
     from bernstein.wire.secrets import Redactor
@@ -67,6 +69,7 @@ class Response:
         end: How it ended.
         is_all: Whether the last piece of a served one is among the chunks.
         said: What a served one comes to, where it was sent as it was recorded.
+        to_recorded: Makes of the ids in a served one those of the recording.
     """
 
     status: int = 0
@@ -75,6 +78,7 @@ class Response:
     end: ExchangeEnd = "complete"
     is_all: bool = False
     said: Said | None = None
+    to_recorded: Callable[[str], str] | None = None
 
     @property
     def body(self) -> bytes:
@@ -103,8 +107,6 @@ class WireRun:
         self.run = run
         self.terms = terms
         self.redactor = redactor
-        # What makes the texts of an answer those that are chained.
-        self.to_variables = terms.folders.to_variables
         self._begun = 0
         self._done = 0
         self._lanes: dict[tuple[str, ...], str] = {}
@@ -175,7 +177,7 @@ class WireRun:
             exchange.kind,
             response.status,
             response.body,
-            self.to_variables,
+            self._chained_text(response),
             is_whole=is_whole,
         )
         with self.run.rows():
@@ -186,6 +188,13 @@ class WireRun:
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._done += 1
             self._chain(exchange, said)
+
+    def _chained_text(self, response: Response) -> Callable[[str], str]:
+        """What makes a text of an answer the one that is chained."""
+        to_variables, to_recorded = self.terms.folders.to_variables, response.to_recorded
+        if to_recorded is None:
+            return to_variables
+        return lambda text: to_variables(to_recorded(text))
 
     def _row(self, exchange: Exchange, response: Response) -> dict[str, object]:
         request, match = exchange.kept, exchange.match
@@ -212,7 +221,9 @@ class WireRun:
             "ts": utc_now(),
             "elapsed_s": round(time.monotonic() - exchange.begun_s, 6),
         }
-        return {**row, "ids": match.ids} if match.ids else row
+        # In an encrypted run no text of a body stands in the clear.
+        keeps_ids = match.ids and not self.run.store.own_blobs.encrypts
+        return {**row, "ids": match.ids} if keeps_ids else row
 
     def _chain(self, exchange: Exchange, said: Said) -> None:
         request, match = exchange.kept, exchange.match
@@ -240,4 +251,4 @@ class WireRun:
             exchange.kind, [piece.data for piece in response.chunks], self.redactor
         )
         chunks = [response.chunks[n]._replace(data=data) for data, n in served]
-        return Response(response.status, headers, chunks, response.end, said=response.said)
+        return replace(response, headers=headers, chunks=chunks)
