@@ -70,19 +70,7 @@ class World:
         produce: Callable[[], JsonValue],
         errors: Sequence[type[Exception]] = (),
     ) -> JsonValue:
-        """The recorded answer to a request, else what ``produce`` gives, recorded.
-
-        Args:
-            kind: What is asked.
-            request: What the answer depends on; None where that is nothing, and answers are
-                served in the order of asking.
-            produce: Asks the world.
-            errors: Exceptions of yours that a replay raises again as themselves; built-in ones
-                are, and any other is raised as a RecordedToolError.
-        Raises:
-            ReplayMissError: A strict replay has no (further) answer to it.
-            UsageError: Request or answer hold what JSON does not.
-        """
+        """See ``ReplayGateway.answer``."""
         if _is_inside.get():
             return produce()
         asked = self._begin(kind, request)
