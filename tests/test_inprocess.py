@@ -332,6 +332,25 @@ def test_one_more_draw_under_another_name_shifts_nothing(
     assert ids("a") != ids("a")
 
 
+def test_threads_that_draw_first_at_once_draw_of_one_generator(sdd: SddDir) -> None:
+    def draws() -> list[float]:
+        gate = threading.Barrier(16)
+
+        def draw(_: int) -> float:
+            gate.wait()
+            return bernstein.rng("dice").random()
+
+        with ThreadPoolExecutor(16) as pool:
+            return sorted(pool.map(draw, range(16)))
+
+    for _ in range(5):
+        with bernstein.record(sdd_dir=sdd.path) as gateway:
+            said = draws()
+        assert len(rows(sdd.run(gateway.run_id).fixtures)) == 1
+        with bernstein.replay(gateway.run_id, sdd_dir=sdd.path):
+            assert draws() == said
+
+
 def test_answers_without_a_key_are_served_by_kind_in_the_order_of_asking(sdd: SddDir) -> None:
     values = ["b", "a", "a", "c", "a"]
 

@@ -219,7 +219,7 @@ def gemini(*texts: str, system: str = "") -> dict[str, Any]:
 
 
 def listing(*lines: str) -> dict[str, Any]:
-    return gemini("\n".join(["Showing up to 200 items", "", "/work/", *lines, "", "</x>"]))
+    return gemini("\n".join(["Showing up to 200 items", "", "/here/", *lines, "", "</x>"]))
 
 
 DAY = "Today's date is {} (formatted according to the user's locale)."

@@ -34,18 +34,19 @@ def first_quotes(rows: Sequence[ExchangeRow], blobs: BlobStore) -> dict[int, int
     named = [row for row in rows if row.lane != row.key]
     if len({row.lane for row in named}) < 2:
         return {}
+    # Not the requests themselves: each holds those before it, and all of them may be gigabytes.
     added: dict[int, str] = {}
     before: dict[str, str] = {}
-    requests = {row.seq: text for row, text in read_requests(list(rows), blobs) if text is not None}
+    for row, text in read_requests(list(rows), blobs):
+        if text is not None:
+            head, tail = shared_ends(before.get(row.lane, ""), text)
+            added[row.seq] = text[head : len(text) - tail]
+            before[row.lane] = text
     quotes: dict[int, int] = {}
     waiting: dict[int, tuple[str, str]] = {}
     for row in sorted(named, key=lambda row: row.seq):
-        text = requests.get(row.seq, "")
-        head, tail = shared_ends(before.get(row.lane, ""), text)
-        added[row.seq] = text[head : len(text) - tail]
-        before[row.lane] = text
         for seq, (lane, quote) in list(waiting.items()):
-            if lane != row.lane and quote in added[row.seq]:
+            if lane != row.lane and quote in added.get(row.seq, ""):
                 quotes[seq] = row.seq
                 del waiting[seq]
         said = _text_of(row, blobs)

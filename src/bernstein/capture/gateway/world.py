@@ -62,6 +62,7 @@ class World:
         self._drawn: Counter[tuple[str, str]] = Counter()
         self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._first_draw = threading.Lock()
 
     def answer(
         self,
@@ -114,10 +115,11 @@ class World:
         if _is_inside.get():
             # What a tool draws is part of its answer, and must not move the program's own numbers.
             return Random(self.seed_of("inside", name))  # noqa: S311 - they are to repeat
-        if name not in self._generators:
-            seed = self.answer("random", {"name": name}, lambda: self.seed_of("random", name))
-            self._generators.setdefault(name, Random(str(seed)))  # noqa: S311 - they are to repeat
-        return self._generators[name]
+        with self._first_draw:  # of two threads that begin at once one asks for the seed
+            if name not in self._generators:
+                seed = self.answer("random", {"name": name}, lambda: self.seed_of("random", name))
+                self._generators[name] = Random(str(seed))  # noqa: S311 - they are to repeat
+            return self._generators[name]
 
     def seed_of(self, kind: str, name: str) -> str:
         """64 hex digits for the next draw of this name: another draw shifts none but its own."""
