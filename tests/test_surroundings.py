@@ -193,10 +193,12 @@ def test_a_recording_in_a_folder_is_shown_checked_and_extended(sdd: SddDir) -> N
         saved = bernstein("save", "latest", "saved/one")
         assert "bernstein replay saved/one --trust -- CMD…" in saved.stdout
         assert "exchange 0" in bernstein("show", "saved/one", "--answers").stdout
+        assert "bernstein show saved/one --answers" in bernstein("show", "saved/one").stdout
         checked = bernstein("replay", "saved/one", "--verify")
         assert checked.returncode in {0, 2}, checked.stdout
         refused = bernstein("record", *to, "--extend", "saved/one", *command, "one")
         assert refused.returncode == 2
+        assert f"(bernstein show {Path('saved/one').absolute()})" in refused.stderr
         done = bernstein("record", *to, "--extend", "saved/one", "--trust", *command, "two")
         assert done.returncode == 0, done.stderr
     assert "unused: exchange 0: POST /chat/completions (200)" in done.stderr

@@ -44,10 +44,10 @@ def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> i
         )
     if answers:
         return _print_answers(context, run)
-    return _print_run(run, chain, as_json=as_json)
+    return _print_run(run, chain, run_id, as_json=as_json)
 
 
-def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
+def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> int:
     fold, counts, calls = start_fold(run.run_id), Counter[str](), Counter[str]()
     artifacts: dict[str, object] = {}
     for item in read_events(run.journal, run.run_id):
@@ -81,7 +81,9 @@ def _print_run(run: RunDir, chain: ChainCheck, *, as_json: bool) -> int:
         _print_profile(info["profile"])
     click.echo(f"{chain.rows} rows, head {chain.head}")
     if run.llm_calls.exists() or run.exchanges.exists() or run.fixtures.exists():
-        click.echo(f"what was asked and said: bernstein show {run.run_id} --answers")
+        # A saved recording is found by its folder, a run by its id, whatever is the latest then.
+        shown = name if "/" in name else run.run_id
+        click.echo(f"what was asked and said: bernstein show {shown} --answers")
     return 0
 
 

@@ -150,9 +150,10 @@ class GatewaySession:
                 f"recorded it\n  see: bernstein replay {source.run_id}"
             )
         if not (trusts or self.run.is_source_verified):
+            name = source.run_id if source.path.parent == self.run.sdd.runs else source.path
             raise UsageError(
                 f"nobody whom you trust has sealed {source.run_id}: its answers can make an agent "
-                "run commands\n  look at it (bernstein show), then replay it with --trust"
+                f"run commands\n  look at it (bernstein show {name}), then use it with --trust"
             )
         return terms_of(source.read_info())
 
