@@ -16,7 +16,7 @@ import shutil
 import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
@@ -43,6 +43,7 @@ from bernstein.recording.exchanges import ExchangeRecording, ExchangeWriter, loa
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
+from bernstein.seal.audit import AuditChain, audit_keys
 from bernstein.seal.body_key import find_body_key, make_body_key
 from bernstein.seal.proven import (
     ChainedCalls,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bernstein.events.entry import JournalEntry
+    from bernstein.events.provider_state import Mutation
     from bernstein.recording.key import LlmCall
     from bernstein.rundir import SddDir
     from bernstein.settings import Settings
@@ -102,6 +104,11 @@ class OpenRun:
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
+        # Before there were such rows a recording has none, and neither has its replay.
+        self.watches_context = not self.is_strict or source_info.get("watches_context") is True
+        # Its mode: the context is asked not to be changed, and what changes it all the same is
+        # flagged. A replay takes it from the recording, as it takes the seed.
+        self.is_deterministic = self.seed is not None
         self.records = settings.record and not self.is_strict
         make_sdd(sdd)
         self.dir = sdd.new_run()
@@ -118,6 +125,7 @@ class OpenRun:
             "strict": self.is_strict,
             "source_run": self.source.run_id if self.source else None,
             "records": self.records,
+            "watches_context": self.watches_context,
             "default_model": source_info.get("default_model") or list(default_model(settings)),
             "status": "running",
             "started": utc_now(),
@@ -149,6 +157,9 @@ class OpenRun:
             if self.is_wire and self.records
             else None
         )
+        self._audit = AuditChain(sdd.audit, audit_keys(settings.keys_dir))
+        self._audit_problem: str | None = None
+        self.flagged_rows: list[int] = []  # of mutations that came though they were suppressed
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
@@ -160,11 +171,8 @@ class OpenRun:
             else Counter[tuple[str, str]]()
         )
         self.lock = threading.RLock()
-        self.spent_credits = 0
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.call_count = 0
-        self.row_count = 0
+        self.spent_credits = self.input_tokens = self.output_tokens = 0
+        self.call_count = self.row_count = 0
         self.head = GENESIS
         self.budget_credits: int | None = None
         if self.is_strict and not self.is_wire:
@@ -238,14 +246,59 @@ class OpenRun:
         """Chain one row, and hold it against the score."""
         return self.append_all([(name, payload)], lane)[0]
 
-    def append_all(self, rows: Sequence[tuple[str, JsonObject]], lane: str) -> list[JournalEntry]:
-        """Chain rows of one lane together, and hold them against the score."""
+    def append_all(
+        self,
+        rows: Sequence[tuple[str, JsonObject]],
+        lane: str,
+        mutations: Sequence[Mutation] = (),
+    ) -> list[JournalEntry]:
+        """Chain rows of one lane together, and hold them against the score.
+
+        ``mutations`` of the model's context come behind them, and stand in the audit chain too.
+        """
+        flagged = self.is_deterministic
+        changed = [
+            (event.PROVIDER_STATE_MUTATION, partial(mutation.payload, flagged=flagged))
+            for mutation in (mutations if self.watches_context else ())
+        ]
         with self.lock:
-            entries = self.journal.append_all(rows, lane)
+            entries = self.journal.append_all([*rows, *changed], lane)
             self.row_count, self.head = entries[-1].index + 1, entries[-1].event_hash
             for entry in entries:
                 self.score.follow(entry)
+            for entry in entries[len(rows) :]:
+                self._mirror(entry)
             return entries
+
+    def _mirror(self, entry: JournalEntry) -> None:
+        """Put a mutation into the audit chain, anchored to its row and the head of its journal."""
+        payload = decode_canonical(bytes(entry.payload))
+        self.flagged_rows += [entry.index] if payload["flagged"] else []
+        try:
+            self._audit.append(
+                "provider.state_mutation",
+                {
+                    "run_id": self.dir.run_id,
+                    "index": entry.index,
+                    "head": entry.event_hash,
+                    "address": payload["address"],
+                    "kind": payload["kind"],
+                    "flagged": payload["flagged"],
+                },
+            )
+        except (BernsteinError, OSError) as error:
+            # The run goes on, and ends without a seal: what was changed is in one chain only.
+            self._audit_problem = str(error)
+
+    def flagged_note(self) -> str:
+        """A line on mutations that came though they were to be suppressed; empty without."""
+        if not self.flagged_rows:
+            return ""
+        rows = ", ".join(map(str, self.flagged_rows[:5]))
+        return (
+            f"flagged: the model's context was changed in a deterministic run: row {rows}\n"
+            f"  see them: bernstein show {self.dir.run_id}\n"
+        )
 
     # --- calls
 
@@ -338,6 +391,10 @@ class OpenRun:
             self._close_files(status)
             if self._is_damaged:
                 raise SealError("a call could not be written whole; the run ends without a seal")
+            if self._audit_problem is not None:
+                raise SealError(
+                    f"a changed context is not in the audit chain: {self._audit_problem}"
+                )
             seal_run(self.dir, self.sdd, self._keys, status)
         except (BernsteinError, OSError) as error:
             # Not silently: whoever ran it is told, and the exit code is not 0.

@@ -44,9 +44,8 @@ def find_source(
             f"run {source.run_id} does not hold{where} ({verdict.reason}){why}: it is not "
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
-    is_verified = verdict.verdict == "verified"
-    # A verified run says by itself which of its bodies are not here.
-    unreadable = verdict.note if is_verified else unreadable_bodies(source, project, keys)
+    is_verified = verdict.verdict in {"verified", "flagged"}
+    unreadable = unreadable_bodies(source, project, keys)
     if unreadable:
         raise RecordingError(
             f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.chain.read import load_replay_events
+from bernstein.chain.read import content_hash, load_replay_events
 from bernstein.events.entry import GENESIS, JournalEntry
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _LaneDigest:
         self._sides = (sha256(), sha256())
 
     def add(self, row: JournalEntry, side: int) -> None:
-        self._sides[side].update(f"{row.event}\n{row.payload_hash}\n".encode())
+        self._sides[side].update(f"{row.event}\n{content_hash(row)}\n".encode())
 
     @property
     def is_equal(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from bernstein.canonical import JsonObject, JsonValue
-from bernstein.chain.read import load_replay_events, payload_of
+from bernstein.chain.read import content_hash, load_replay_events, payload_of
 from bernstein.events import trajectory as event
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _describe(
 
 
 def _identity(row: JournalEntry) -> tuple[str, str, str]:
-    return row.event, row.lane, row.payload_hash
+    return row.event, row.lane, content_hash(row)
 
 
 def _mutation_kind(row: JournalEntry | None) -> str | None:

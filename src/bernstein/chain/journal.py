@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    PayloadAt = Callable[[int], JsonObject]
+
 
 class EventJournal:
     """The only writer of a run's journal; threads and processes may append to one run.
@@ -106,16 +108,21 @@ class EventJournal:
         return self.append_all([(event, payload)], lane)[0]
 
     def append_all(
-        self, rows: Sequence[tuple[str, JsonObject]], lane: str = ""
+        self, rows: Sequence[tuple[str, JsonObject | PayloadAt]], lane: str = ""
     ) -> list[JournalEntry]:
         """Chain rows of one lane, each an event and its payload, together: all of them or none.
+
+        A payload that names its own place is given as what makes it of the row's index.
 
         Raises:
             Like ``append``.
         """
         if not LANE.fullmatch(lane):
             raise UsageError(f"lane {lane!r} does not match {LANE.pattern}")
-        prepared = [_prepared(event, payload, lane) for event, payload in rows]
+        prepared = [
+            (event, None if callable(payload) else _prepared(event, payload, lane))
+            for event, payload in rows
+        ]
         if self._pid != os.getpid():
             self._reopen()
         entries: list[JournalEntry] = []
@@ -132,7 +139,8 @@ class EventJournal:
                 self._sync.check()
                 prev_hash, index = self._tail()
                 lines = []
-                for event, body, hashed in prepared:
+                for (event, known), (_, payload) in zip(prepared, rows, strict=True):
+                    body, hashed = known or _prepared(event, payload(index), lane)  # type: ignore[operator]
                     entry = JournalEntry(
                         index,
                         event,
@@ -212,11 +220,11 @@ class EventJournal:
         self.close()
 
 
-def _prepared(event: str, payload: JsonObject, lane: str) -> tuple[str, bytes, str]:
-    """An event, its payload's bytes, and their hash."""
+def _prepared(event: str, payload: JsonObject, lane: str) -> tuple[bytes, str]:
+    """A payload's bytes, and their hash."""
     if not EVENT.fullmatch(event):
         raise UsageError(f"event {event!r} does not match {EVENT.pattern}")
     if type(payload) is not dict:
         raise UsageError(f"a payload is a JSON object, not a {type(payload).__name__}")
     body = canonical_bytes(payload)
-    return event, body, payload_hash(event, lane, body)
+    return body, payload_hash(event, lane, body)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import decode_canonical, decode_strict
+from bernstein.canonical import canonical_bytes, decode_canonical, decode_strict, sha256_hex
 from bernstein.errors import CanonicalError
 from bernstein.events.entry import EVENT, LANE, JournalEntry, to_line
+from bernstein.events.trajectory import PROVIDER_STATE_MUTATION
 from bernstein.jsonl import read_lines
 
 if TYPE_CHECKING:
@@ -62,6 +63,21 @@ def payload_of(entry: JournalEntry) -> JsonObject:
     if type(value) is not dict:
         raise CanonicalError("$", "a payload is a JSON object")
     return value
+
+
+def content_hash(entry: JournalEntry) -> str:
+    """What of a row two executions share wherever it stands: its payload's hash.
+
+    A mutation names its own place, which is a matter of how lanes interleave: it is left out.
+    """
+    if entry.event != PROVIDER_STATE_MUTATION:
+        return entry.payload_hash
+    try:
+        payload = payload_of(entry)
+    except CanonicalError:
+        return entry.payload_hash
+    placeless = {k: v for k, v in payload.items() if k not in {"address", "step_index"}}
+    return sha256_hex(canonical_bytes(placeless))
 
 
 def parse_row(line: bytes) -> JournalEntry | Problem:

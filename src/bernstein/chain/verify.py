@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from bernstein.chain.read import parse_row
+from bernstein.chain.read import parse_row, payload_of
 from bernstein.errors import RecordingError
 from bernstein.events.entry import (
     EVENT,
@@ -21,6 +21,7 @@ from bernstein.events.entry import (
     event_hash,
     payload_hash,
 )
+from bernstein.events.trajectory import PROVIDER_STATE_MUTATION
 from bernstein.jsonl import open_regular, raw_lines, read_lines
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ChainCheck(msgspec.Struct, frozen=True):
         step_index: That row, from 0.
         expected_hash: The hash recomputed for it, where one could be.
         actual_hash: The hash that it states.
+        flagged: Rows of mutations that came though a deterministic run asked for none.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class ChainCheck(msgspec.Struct, frozen=True):
     step_index: int | None = None
     expected_hash: str | None = None
     actual_hash: str | None = None
+    flagged: tuple[int, ...] = ()
 
 
 def check_chain(path: Path) -> ChainCheck:
@@ -63,6 +66,7 @@ def check_chain(path: Path) -> ChainCheck:
     """
     whole = sha256()
     head, index = GENESIS.encode(), 0
+    flagged: list[int] = []
     with open_regular(path) as file:
         for line in raw_lines(file):
             chained = _fast(line, index, head)
@@ -73,8 +77,21 @@ def check_chain(path: Path) -> ChainCheck:
                 chained = found.encode()
             whole.update(line)
             head = chained
+            if _FLAGGED in line and is_flagged(line):
+                flagged.append(index)
             index += 1
-    return ChainCheck(index, head.decode(), whole.hexdigest())
+    return ChainCheck(index, head.decode(), whole.hexdigest(), flagged=tuple(flagged))
+
+
+_FLAGGED = b'"flagged":true'
+
+
+def is_flagged(line: bytes) -> bool:
+    """Whether a row that holds is a flagged mutation."""
+    row = parse_row(line.rstrip(b"\n"))
+    if not isinstance(row, JournalEntry) or row.event != PROVIDER_STATE_MUTATION:
+        return False
+    return payload_of(row).get("flagged") is True
 
 
 _decode = msgspec.json.Decoder(JournalEntry).decode

@@ -262,10 +262,10 @@ def _print_header(run: RunDir, *, as_json: bool) -> None:
 
 def verdict_line(run: RunDir, verdict: Verdict) -> str:
     """A verdict for people: what it is, and why."""
-    if verdict.verdict == "verified":
+    if verdict.verdict in {"verified", "flagged"}:
         note = f"\n  {verdict.note}" if verdict.note else ""
         signer = f"\n  sealed by {verdict.signer}"
-        return f"verified: {verdict.rows} rows, head {verdict.head}{signer}{note}"
+        return f"{verdict.verdict}: {verdict.rows} rows, head {verdict.head}{signer}{note}"
     if verdict.verdict == "prefix":
         return f"prefix: {verdict.rows} rows hold, head {verdict.head}\n  {verdict.note}"
     where = "" if verdict.step_index is None else f" at step {verdict.step_index}"

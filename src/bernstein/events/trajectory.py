@@ -38,6 +38,7 @@ MODEL_USAGE = "model.usage"
 TOOL_PROPOSED = "tool.proposed"
 TOOL_RESULT = "tool.result"
 PROVIDER_STATE_MUTATION = "provider_state_mutation"
+PROVIDER_STATE_CAPABILITY = "provider_state_capability"
 TOOL_APPROVED = "tool.approved"
 TOOL_DENIED = "tool.denied"
 # Rows that are on disk before execution goes on: what follows them cannot be taken back.

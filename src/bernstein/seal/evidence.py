@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -51,12 +51,14 @@ class Verdict(msgspec.Struct, frozen=True):
     """What a check of one run's evidence found.
 
     Attributes:
-        verdict: verified (all of it matches a seal by a known key), mismatch, or prefix (what is
+        verdict: verified (all of it matches a seal by a known key), flagged (verified, and it
+            holds mutations that a deterministic run asked not to have), mismatch, or prefix (what is
             there holds, but without a seal by a known key nothing says that it is complete).
         rows: Rows that hold, in order, before the first that does not.
         head: The hash of the last row that holds; 64 zeros where there is none.
         reason: Why, for a mismatch.
-        step_index: The first row that does not hold, from 0; None where it is no row.
+        step_index: The first row that does not hold, or is flagged, from 0; None where it is no
+            row.
         expected_hash: What was recomputed, or what the seal says.
         actual_hash: What stands there.
         signer: The id of the key that sealed the run, where its signature holds.
@@ -142,6 +144,8 @@ def verify_run(
     if spine is None:
         spine = read_spine(sdd.spine, keys)
     finding = _check_seal(run, sdd, keys, spine, chain)
+    if chain.flagged and finding.verdict in {"verified", "prefix"}:
+        finding = _flagged(finding, chain)
     return Verdict(
         finding.verdict,
         chain.rows,
@@ -152,6 +156,19 @@ def verify_run(
         finding.actual,
         finding.signer,
         finding.note,
+    )
+
+
+def _flagged(finding: Finding, chain: ChainCheck) -> Finding:
+    """What becomes of evidence that holds where mutations came that were to be suppressed."""
+    rows = ", ".join(map(str, chain.flagged[:5])) + (" …" if len(chain.flagged) > 5 else "")
+    note = f"the model's context was changed though the run is deterministic: row {rows}"
+    is_whole = finding.verdict == "verified"
+    return replace(
+        finding,
+        verdict="flagged" if is_whole else finding.verdict,
+        index=chain.flagged[0] if is_whole else finding.index,
+        note=f"{finding.note}; {note}" if finding.note else note,
     )
 
 
@@ -304,9 +321,10 @@ def _first_difference(run: RunDir, blobs: BlobStore, *, is_checked: bool) -> Dif
     if (wrong := first_wrong_fixture(run.fixtures, chained)) is not None:
         return wrong
     if run.exchanges.exists():
-        terms = terms_of(run.read_info())
+        info = run.read_info()
         recording = load_exchanges(run.exchanges, is_checked=is_checked)
-        return first_wrong_exchange(recording, chained, blobs, terms)
+        watches = info.get("watches_context") is True
+        return first_wrong_exchange(recording, chained, blobs, terms_of(info), watches=watches)
     return first_difference(load_recording(run.llm_calls), chained, blobs)
 
 

@@ -48,7 +48,7 @@ def export_run(
         OSError: The disk refuses.
     """
     verdict = verify_run(run, sdd, keys)
-    if verdict.verdict != "verified":
+    if verdict.verdict not in {"verified", "flagged"}:
         raise BundleError(
             f"run {run.run_id} is not exported: {verdict.verdict} "
             f"({verdict.reason or verdict.note})\n  see: bernstein replay {run.run_id} --verify"

@@ -34,7 +34,7 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
     if run.is_running():
         raise SealError(f"run {run.run_id} is still running; end it first")
     verdict = verify_run(run, sdd, keys)
-    if verdict.verdict != "verified":
+    if verdict.verdict not in {"verified", "flagged"}:
         raise SealError(
             f"run {run.run_id} is {verdict.verdict} ({verdict.reason or verdict.note}): without "
             "its bodies nothing would prove it\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bernstein.canonical import JsonObject, decode_strict, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
+from bernstein.events.provider_state import Mutation, mutation_of
 from bernstein.events.trajectory import (
     FIXTURE_ANSWERED,
     HTTP_REQUEST,
@@ -21,6 +22,7 @@ from bernstein.events.trajectory import (
     MODEL_ANSWER,
     MODEL_CALL,
     MODEL_USAGE,
+    PROVIDER_STATE_MUTATION,
     RUN_FINISHED,
 )
 from bernstein.recording.answer import LlmAnswer, Outcome
@@ -50,6 +52,16 @@ _BEGUN = {MODEL_CALL: "prompt", HTTP_REQUEST: "request"}
 
 
 @dataclass(slots=True)
+class ChainedRequest:
+    """What a journal says of one request: its row, lane and digest, and what it showed."""
+
+    index: int
+    lane: str
+    digest: str
+    mutations: list[Mutation] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class ChainedAnswer:
     """What a journal says of one answer.
 
@@ -60,6 +72,7 @@ class ChainedAnswer:
         begun: How many calls had begun before it.
         size_bytes: Of what the digest is of.
         usage: The members of the ``model.usage`` row behind it, or None.
+        mutations: The changes of the context that it reported.
     """
 
     index: int
@@ -68,19 +81,22 @@ class ChainedAnswer:
     begun: int
     size_bytes: int = 0
     usage: JsonObject | None = None
+    mutations: list[Mutation] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ChainedCalls:
-    """What a journal says of a run's calls: lane and prompt digest by beginning, and answers.
+    """What a journal says of a run's calls, by beginning, and of their answers.
 
     ``fixtures`` are the answers of the world beside the model.
     """
 
-    begun: list[tuple[str, str]] = field(default_factory=list)
+    begun: list[ChainedRequest] = field(default_factory=list)
     answers: list[ChainedAnswer] = field(default_factory=list)
     fixtures: list[ChainedAnswer] = field(default_factory=list)
     is_finished: bool = False
+    # Where the mutations go that the next rows say.
+    last: ChainedRequest | ChainedAnswer | None = None
 
 
 def read_chained_calls(journal: Path) -> ChainedCalls:
@@ -102,7 +118,9 @@ def read_chained_calls(journal: Path) -> ChainedCalls:
 
 def _add(entry: JournalEntry, found: ChainedCalls) -> None:
     if entry.event in _BEGUN:
-        found.begun.append((entry.lane, payload_of(entry)[_BEGUN[entry.event]]["digest"]))
+        digest = payload_of(entry)[_BEGUN[entry.event]]["digest"]
+        found.begun.append(ChainedRequest(entry.index, entry.lane, digest))
+        found.last = found.begun[-1]
     elif entry.event in {MODEL_ANSWER, HTTP_RESPONSE, FIXTURE_ANSWERED}:
         payload = payload_of(entry)
         answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
@@ -111,20 +129,25 @@ def _add(entry: JournalEntry, found: ChainedCalls) -> None:
         answers.append(
             ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun), size_bytes)
         )
+        found.last = answers[-1]
     elif (
         entry.event == MODEL_USAGE and found.answers and found.answers[-1].index == entry.index - 1
     ):
         payload = payload_of(entry)
         found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
-    elif entry.event == RUN_FINISHED:
-        found.is_finished = True
+    elif entry.event == PROVIDER_STATE_MUTATION and found.last is not None:
+        # They stand right behind the row of what showed them, written with it.
+        found.last.mutations.append(mutation_of(payload_of(entry)))
+    else:
+        found.last = None
+        found.is_finished |= entry.event == RUN_FINISHED
 
 
 def unanswered_calls(journal: Path, recording: Recording) -> Counter[tuple[str, str]]:
     """Lane and prompt digest of the calls that began and have no recorded outcome."""
     known = {row.seq for row in recording.rows}
     begun = read_chained_calls(journal).begun
-    return Counter(call for seq, call in enumerate(begun) if seq not in known)
+    return Counter((call.lane, call.digest) for seq, call in enumerate(begun) if seq not in known)
 
 
 def recorded_answers(recording: Recording, blobs: BlobStore) -> Iterator[Answered]:
@@ -210,4 +233,4 @@ def _began_there(row: CallRow, prompt: str | None, chained: ChainedCalls) -> boo
         digest = decode_strict(bytes(row.prompt))["digest"]
     else:
         digest = digest_of_bytes(utf8(prompt)).digest
-    return said == (row.lane, digest)
+    return said is not None and (said.lane, said.digest) == (row.lane, digest)

@@ -25,24 +25,44 @@ def read_answer(kind: Kind, status: int, body: bytes, *, is_whole: bool) -> Outc
     Returns:
         None where this is no answer of a shape that is known.
     """
+    if status >= 400:
+        return read_failure(status, body)
     try:
-        if status >= 400:
-            return _failure(status, decode_strict(body))
-        values = list(_values(body))
-        if not values:
-            return None
-        answer = _READERS[kind](values)
+        values = list(read_values(body))
     except CanonicalError:
-        return LlmFailure(f"Status{status}", status, _text(body)) if status >= 400 else None
+        return None
+    return outcome_of(kind, values, is_whole=is_whole)
+
+
+def read_failure(status: int, body: bytes) -> LlmFailure | None:
+    """The failure that a response of status 400 or more says; None where it has no known shape."""
+    try:
+        return _failure(status, decode_strict(body))
+    except CanonicalError:
+        return LlmFailure(f"Status{status}", status, _text(body))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+        return None
+
+
+def outcome_of(kind: Kind, values: list[JsonObject], *, is_whole: bool) -> Outcome | None:
+    """The outcome that the values of a body hold: see ``read_answer`` and ``read_values``."""
+    if not values:
+        return None
+    try:
+        answer = _READERS[kind](values)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, CanonicalError):
         return None
     if isinstance(answer, LlmAnswer) and not is_whole:
         return LlmFailure("ConnectionCut", None, "the connection was cut", partial=answer)
     return answer
 
 
-def _values(body: bytes) -> Iterator[JsonObject]:
-    """The JSON objects of a body: one, a list of them, or one an event."""
+def read_values(body: bytes) -> Iterator[JsonObject]:
+    """The JSON objects of a body: one, a list of them, or one for each event of a stream.
+
+    Raises:
+        CanonicalError: It holds something else.
+    """
     start = body.lstrip()[:1]
     if start == b"{":
         yield decode_strict(body)

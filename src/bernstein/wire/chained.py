@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from bernstein.canonical import DigestRef, JsonObject, convert, digest_of, sha256_hex
+from bernstein.canonical import (
+    DigestRef,
+    JsonObject,
+    JsonValue,
+    convert,
+    digest_of,
+    sha256_hex,
+)
 from bernstein.errors import CanonicalError
-from bernstein.recording.answer import LlmAnswer, LlmFailure, ToolCall, Usage
-from bernstein.wire.answers import read_answer
+from bernstein.events.provider_state import Mutation
+from bernstein.recording.answer import LlmAnswer, LlmFailure, Outcome, ToolCall, Usage
+from bernstein.wire.answers import outcome_of, read_failure, read_values
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Match, Request, match_of
 from bernstein.wire.profile import Profile, load_profile, profile_of
-from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of
+from bernstein.wire.protocol import MODEL_KINDS, READ_KINDS, Kind, kind_of
+from bernstein.wire.reported import mutation_of_report, reported_in_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +38,19 @@ Result: TypeAlias = Literal["ok", "error"]
 
 
 class Said(NamedTuple):
-    """An exchange's outcome as a journal has it."""
+    """An exchange's outcome as a journal has it, and what its response reported beside that."""
 
     outcome: Result
     answer: DigestRef
     usage: Usage | None
+    mutations: tuple[Mutation, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A request as far as its answer is read by it: its path, and its body after the rules."""
+
+    path: str
+    body: JsonValue
 
 
 class Terms(NamedTuple):
@@ -82,45 +99,85 @@ def _request_of(row: ExchangeRow, request: str) -> Request:
 
 
 def said_of(
-    kind: Kind, status: int, body: bytes, to_variables: Callable[[str], str], *, is_whole: bool
+    kind: Kind,
+    status: int,
+    body: bytes,
+    prepare: Callable[[str], str],
+    *,
+    is_whole: bool,
+    terms: Terms | None = None,
+    asked: Asked | None = None,
 ) -> Said:
-    """What a response comes to, ``to_variables`` applied to its texts."""
+    """What a response comes to.
+
+    Args:
+        kind: What was asked for.
+        status, body: The response.
+        prepare: Makes of a text of the response the one that is chained.
+        is_whole: False where the connection was cut.
+        terms, asked: With both, what it reports of a changed context is worked out too.
+    """
+    values: list[JsonObject] = []
+    is_read = False
+    if status < 400 and kind in READ_KINDS:
+        with suppress(CanonicalError):
+            # One by one: what a broken stream reported before counts.
+            values.extend(read_values(body))
+            is_read = True
+    mutations: tuple[Mutation, ...] = ()
+    if terms is not None and asked is not None and values:
+        mutations = tuple(
+            mutation_of_report(report, terms.profile, prepare)
+            for report in reported_in_response(kind, asked.path, asked.body, values)
+        )
     if kind in MODEL_KINDS:
         # What has the name of an answer and not its shape is chained as any other response.
         with suppress(AttributeError, CanonicalError, KeyError, TypeError, ValueError):
-            return _said_of_model(kind, status, body, to_variables, is_whole=is_whole)
+            outcome: Outcome | None = None
+            if status >= 400:
+                outcome = read_failure(status, body)
+            elif is_read:
+                outcome = outcome_of(kind, values, is_whole=is_whole)
+            return _said_of_model(outcome, prepare)._replace(mutations=mutations)
     try:
-        stands: JsonObject = {"text": to_variables(body.decode("utf-8"))}
+        stands: JsonObject = {"text": prepare(body.decode("utf-8"))}
     except UnicodeDecodeError:
         stands = {"sha256": sha256_hex(body)}
     # JCS {status, text}, or {status, sha256} of a body that is no text
     is_ok = is_whole and 0 < status < 400
-    return Said("ok" if is_ok else "error", digest_of({"status": status, **stands}), None)
+    digest = digest_of({"status": status, **stands})
+    return Said("ok" if is_ok else "error", digest, None, mutations)
 
 
-def _said_of_model(
-    kind: Kind, status: int, body: bytes, to_variables: Callable[[str], str], *, is_whole: bool
-) -> Said:
+def _said_of_model(outcome: Outcome | None, prepare: Callable[[str], str]) -> Said:
     """What a model said.
 
     Raises:
         TypeError: Nothing that is known.
     """
-    outcome = read_answer(kind, status, body, is_whole=is_whole)
     if isinstance(outcome, LlmAnswer):
-        return Said("ok", _mapped(outcome, to_variables).digest(), outcome.usage)
+        return Said("ok", _mapped(outcome, prepare).digest(), outcome.usage)
     if isinstance(outcome, LlmFailure):
-        text = to_variables(outcome.text)
+        text = prepare(outcome.text)
         partial = outcome.partial
         usage = None if partial is None else partial.usage
         return Said("error", replace(outcome, text=text, partial=None).digest(), usage)
     raise TypeError
 
 
-def said_of_row(row: ExchangeRow, body: bytes, folders: Folders) -> Said:
-    """What a recorded response comes to."""
-    kind = kind_of(row.method, row.path)
-    return said_of(kind, row.status, body, folders.to_variables, is_whole=row.end == "complete")
+def said_of_row(
+    row: ExchangeRow, body: bytes, terms: Terms, asked: JsonValue = None, *, watches: bool = False
+) -> Said:
+    """What a recorded response comes to; ``watches``: also what it reports, to ``asked``."""
+    return said_of(
+        kind_of(row.method, row.path),
+        row.status,
+        body,
+        terms.folders.to_variables,
+        is_whole=row.end == "complete",
+        terms=terms,
+        asked=Asked(row.path, asked) if watches else None,
+    )
 
 
 def _mapped(answer: LlmAnswer, to_variables: Callable[[str], str]) -> LlmAnswer:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from bernstein.canonical import JsonValue, canonical_bytes, convert, decode_strict
+from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, convert, decode_strict
 from bernstein.errors import CanonicalError, UsageError
 from bernstein.files import read_file
 from bernstein.wire.folders import each_open_text
@@ -108,6 +108,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         set_headers: Those of them whose value is a set, written with commas.
         lane_headers: Names of headers that say which session or agent asks.
         rules: In the order in which they are applied.
+        reported: Rules for what a provider or client reports of a change to the model's context:
+            they rename its ids and drop its times.
         home_files: Configuration in the home, as globs: a recorded command finds them in its
             private home, and a replayed one finds what was recorded.
         credential_files: What signs the client in, as globs: a recorded command finds them.
@@ -119,6 +121,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     set_headers: tuple[str, ...] = ()
     lane_headers: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    reported: tuple[Rule, ...] = ()
     home_files: tuple[str, ...] = ()
     credential_files: tuple[str, ...] = ()
 
@@ -137,6 +140,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         for step in self._steps:
             value = step(value, names)
         return value
+
+    def normalise_report(self, report: JsonObject, prepare: Callable[[str], str]) -> JsonObject:
+        """A report of a changed context without what differs between two faithful runs."""
+        value: JsonValue = each_open_text(report, prepare)
+        names: Names = {}
+        for step in self._reported_steps:
+            value = step(value, names)
+        found: JsonObject = value
+        return found
 
     @cached_property
     def id_patterns(self) -> list[re.Pattern[str]]:
@@ -157,6 +169,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     @cached_property
     def _steps(self) -> list[Callable[[JsonValue, Names], JsonValue]]:
         return [_compile(rule) for rule in self.rules]
+
+    @cached_property
+    def _reported_steps(self) -> list[Callable[[JsonValue, Names], JsonValue]]:
+        return [_compile(rule) for rule in self.reported]
 
 
 _CLIENTS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
@@ -208,7 +224,7 @@ def profile_of(value: JsonValue) -> Profile:
             raise CanonicalError("$.home_files", f"{glob!r} names no file below a folder of a home")
         if "**" in glob and "**" not in parts:
             raise CanonicalError("$.home_files", f"{glob!r} is no glob")
-    for rule in profile.rules:
+    for rule in (*profile.rules, *profile.reported):
         for text in (getattr(rule, "pattern", ""), getattr(rule, "mask", "")):
             try:
                 groups = re.compile(text).groups

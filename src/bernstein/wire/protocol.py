@@ -8,10 +8,12 @@ from typing import Literal, NamedTuple, TypeAlias
 from bernstein.canonical import JsonValue
 
 Kind: TypeAlias = Literal[
-    "messages", "chat", "responses", "generate", "count_tokens", "embeddings", "other"
+    "messages", "chat", "responses", "generate", "compact", "count_tokens", "embeddings", "other"
 ]
 # Kinds whose answers are a model's words; the others are chained as plain exchanges.
 MODEL_KINDS: frozenset[Kind] = frozenset({"messages", "chat", "responses", "generate"})
+# Kinds whose answers can report a change to the model's context.
+READ_KINDS: frozenset[Kind] = MODEL_KINDS | {"compact"}
 
 
 class Provider(NamedTuple):
@@ -52,6 +54,7 @@ _BY_END: tuple[tuple[str, Kind], ...] = (
     ("/v1/messages/count_tokens", "count_tokens"),
     ("/chat/completions", "chat"),
     ("/responses", "responses"),
+    ("/responses/compact", "compact"),
     ("/embeddings", "embeddings"),
     (":generateContent", "generate"),
     (":streamGenerateContent", "generate"),

@@ -21,7 +21,7 @@ from bernstein.capture.gateway.quotes import first_quotes
 from bernstein.errors import CanonicalError, ReplayMissError
 from bernstein.recording.answer import Usage
 from bernstein.recording.exchanges import load_exchanges
-from bernstein.wire.chained import Said
+from bernstein.wire.chained import Result, Said
 from bernstein.wire.changed import Served, changed_body
 from bernstein.wire.ids import KnownIds, Moved
 from bernstein.wire.protocol import error_body, kind_of
@@ -185,7 +185,8 @@ class Player:
         except CanonicalError:
             return None  # counts that are none: worked out anew
         ref = DigestRef(said.answer.digest, said.size_bytes)
-        return Said("ok" if said.outcome == "ok" else "error", ref, usage)
+        outcome: Result = "ok" if said.outcome == "ok" else "error"
+        return Said(outcome, ref, usage, tuple(said.mutations))
 
     def ended(self, row: ExchangeRow) -> None:
         """What was served of a row is recorded, to its end or as far as the client took it."""

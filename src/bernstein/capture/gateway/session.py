@@ -208,10 +208,12 @@ class GatewaySession:
             self.wire.end(exchange, response)
         run, said = self.run, sys.stderr.write
         status: event.RunStatus = "completed" if code == 0 else "failed"
+        self.wire.finish()
         run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
         run.close(status)
         if run.seal_problem is not None:
             said(f"bernstein: the run is not sealed: {run.seal_problem}\n")
+        said(run.flagged_note())
         for path in self.kept_home.left_out:
             said(f"note: ~/{path} is too large to be kept: the command did not find it\n")
         coverage, comparison = run.coverage(), run.comparison()

@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from bernstein.errors import UsageError
 from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
-from bernstein.wire.chained import Said, Terms, said_of
+from bernstein.wire.chained import Asked, Said, Terms, said_of
 from bernstein.wire.changed import changed_body
+from bernstein.wire.history import Histories, is_key_lane, request_reports
 from bernstein.wire.key import Match, Request, match_of, without_secrets
-from bernstein.wire.protocol import MODEL_KINDS, Kind, kind_of, model_of
+from bernstein.wire.protocol import MODEL_KINDS, READ_KINDS, Kind, kind_of, model_of
+from bernstein.wire.reported import mutation_of_report
+from bernstein.wire.sight import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bernstein.capture.run import OpenRun
+    from bernstein.events.provider_state import Mutation
     from bernstein.recording.exchanges import ExchangeEnd
     from bernstein.wire.secrets import Redactor
 
@@ -110,6 +114,8 @@ class WireRun:
         self._begun = 0
         self._done = 0
         self._lanes: dict[tuple[str, ...], str] = {}
+        self._histories = Histories()
+        self._sights = Sights()
         self.lock = threading.Lock()  # never held while a file is written
         self.open: dict[int, tuple[Exchange, Response]] = {}
 
@@ -154,12 +160,30 @@ class WireRun:
             if kind in MODEL_KINDS:
                 model = model_of(kept.path, match.body)
                 payload = event.model_call(None, kept.provider, model, digest)
-                self.run.append(event.MODEL_CALL, payload, lane)
+                row = (event.MODEL_CALL, payload)
             else:
-                self.run.append(event.HTTP_REQUEST, event.http_request(digest), lane)
+                row = (event.HTTP_REQUEST, event.http_request(digest))
+            self.run.append_all([row], lane, self._mutations_asked(kind, kept, match, lane))
         exchange = Exchange(request, kept, match, kind, lane, seq, after, time.monotonic())
         self.open[seq] = (exchange, Response())
         return self.open[seq]
+
+    def _mutations_asked(
+        self, kind: Kind, kept: Request, match: Match, lane: str
+    ) -> list[Mutation]:
+        """What a request shows of a changed context."""
+        if kind in READ_KINDS:
+            has_lane = not is_key_lane(lane, match.key)
+            self._sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
+        reports = request_reports(kind, kept.path, match, lane, self._histories)
+        profile, prepare = self.terms.profile, self.terms.folders.to_variables
+        return [mutation_of_report(report, profile, prepare) for report in reports]
+
+    def finish(self) -> None:
+        """Chain what of each provider could be seen; after the last response."""
+        if self.run.watches_context:
+            for payload in self._sights.capabilities():
+                self.run.append(event.PROVIDER_STATE_CAPABILITY, payload)
 
     def add(self, exchange: Exchange, response: Response, data: bytes) -> None:
         """A piece of a response has come."""
@@ -179,6 +203,8 @@ class WireRun:
             response.body,
             self._chained_text(response),
             is_whole=is_whole,
+            terms=self.terms,
+            asked=Asked(exchange.kept.path, exchange.match.body),
         )
         with self.run.rows():
             if self.run.is_closed:
@@ -187,6 +213,8 @@ class WireRun:
                 text = exchange.kept.body.decode("utf-8", "surrogateescape")
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._done += 1
+            if exchange.kind in READ_KINDS:
+                self._sights.ended(exchange.kept.provider, response.end)
             self._chain(exchange, said)
 
     def _chained_text(self, response: Response) -> Callable[[str], str]:
@@ -229,14 +257,14 @@ class WireRun:
         request, match = exchange.kept, exchange.match
         if exchange.kind not in MODEL_KINDS:
             payload = event.http_response(match.key, said.outcome, said.answer)
-            self.run.append(event.HTTP_RESPONSE, payload, exchange.lane)
+            self.run.append_all([(event.HTTP_RESPONSE, payload)], exchange.lane, said.mutations)
             return
         rows = [(event.MODEL_ANSWER, event.model_answer(match.key, said.outcome, said.answer))]
         if said.usage is not None:
             model = model_of(request.path, match.body)
             usage = event.model_usage(None, request.provider, model, said.usage.to_json())
             rows.append((event.MODEL_USAGE, usage))
-        self.run.append_all(rows, exchange.lane)
+        self.run.append_all(rows, exchange.lane, said.mutations)
 
     def _kept_header(self, name: str, value: str) -> str:
         return self.redactor.url(value) if name.lower() == "location" else self.redactor.text(value)

@@ -1,0 +1,278 @@
+"""What requests and responses show of a change to the model's context.
+
+A provider's compaction is in no list of applied edits: it shows as a content block or an output
+item, and in the usage of its own iteration. What is not reported at all is not here: see
+``bernstein.wire.sight`` for what cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bernstein.canonical import JsonObject, JsonValue, digest_of
+from bernstein.events.provider_state import Mutation, MutationKind
+from bernstein.wire.protocol import Kind, model_of
+
+if TYPE_CHECKING:
+    from bernstein.wire.profile import Profile
+
+_MAX_COUNT = 2**53 - 1
+# What labels a member as the state before, in the spelling of streams and of transcripts.
+_BEFORE = re.compile(r"(?:pre|before)(?:_|[A-Z])")
+_SUMMARY_OF_GEMINI = re.compile(
+    r"\s*(?:<scratchpad>.*?</scratchpad>\s*)?<state_snapshot>", re.DOTALL
+)
+_COMPACTED_ITEMS = frozenset({"compaction", "compaction_summary"})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One sign that the context was changed.
+
+    Attributes:
+        kind: What was done.
+        payload: The report as it came, unknown members and all.
+        tokens: Counts in it: ``before``, ``after``, ``cleared``.
+    """
+
+    kind: MutationKind
+    payload: JsonObject
+    tokens: dict[str, int] = field(default_factory=dict)
+
+
+def mutation_of_report(report: Report, profile: Profile, prepare: Callable[[str], str]) -> Mutation:
+    """What a report comes to, once the profile has renamed its ids and dropped its times.
+
+    ``prepare`` makes of each text of it the one that is chained.
+    """
+    payload = profile.normalise_report(report.payload, prepare)
+    before = before_members(payload)
+    return Mutation(
+        report.kind,
+        None if before is None else digest_of(before).digest,
+        digest_of(payload).digest,
+        report.tokens,
+    )
+
+
+def before_members(value: JsonValue) -> JsonValue:
+    """What of a report is labelled as the state before, each member in its place; None without."""
+    if not isinstance(value, dict):
+        return None
+    found: JsonObject = {}
+    for name, item in value.items():
+        kept = item if _BEFORE.match(name) else before_members(item)
+        if kept is not None:
+            found[name] = kept
+    return found or None
+
+
+def count_tokens(**counts: JsonValue) -> dict[str, int]:
+    """Those counts that are counts; what is none stays in the report alone."""
+    return {
+        name: count
+        for name, count in counts.items()
+        if type(count) is int and 0 <= count <= _MAX_COUNT
+    }
+
+
+# --- requests
+
+
+def reported_in_request(kind: Kind, path: str, body: JsonValue) -> list[Report]:
+    """References of a request to what the server holds, or has left of the history."""
+    if not isinstance(body, dict):
+        return []
+    if kind == "messages":
+        return [
+            Report("held_state_reference", {"message": place, "content_block": block})
+            for place, block in _history_blocks(body)
+            if block.get("type") == "compaction"
+        ]
+    if not (kind in {"responses", "compact"} or path.endswith("/interactions")):
+        return []
+    names = ("previous_response_id", "conversation", "previous_interaction_id")
+    found = [Report("held_state_reference", {name: body[name]}) for name in names if body.get(name)]
+    items = body.get("input")
+    for place, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict) and item.get("type") in _COMPACTED_ITEMS:
+            found.append(Report("held_state_reference", {"input": place, "item": item}))
+    return found
+
+
+def _history_blocks(body: JsonObject) -> Iterator[tuple[int, JsonObject]]:
+    messages = body.get("messages")
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict):
+                yield place, block
+
+
+# --- responses
+
+
+def reported_in_response(
+    kind: Kind, path: str, asked: JsonValue, values: Sequence[JsonObject]
+) -> list[Report]:
+    """What the JSON objects of a response report, in their order.
+
+    Args:
+        kind: What was asked for.
+        path: The request's path; it can name the model.
+        asked: The request's body.
+        values: The one object of a plain response, or those of a stream's events.
+    """
+    try:
+        reader = _READERS.get(kind)
+        found = [] if reader is None else list(reader(values))
+        tier = asked.get("service_tier") if isinstance(asked, dict) else None
+        return [*found, *_other_model(model_of(path, asked), tier, values)]
+    except (AttributeError, KeyError, TypeError):
+        return []  # what has another shape reports nothing that is known
+
+
+def _in_messages(values: Sequence[JsonObject]) -> Iterator[Report]:
+    blocks: dict[int, JsonObject] = {}
+    edits: list[JsonObject] = []
+    iterations: list[JsonObject] = []
+    sent: list[JsonValue] = []  # the counts of input, as they were corrected
+    for value in values:
+        message = value.get("message") if value.get("type") == "message_start" else value
+        message = message if isinstance(message, dict) else {}
+        usage = message.get("usage") or {}
+        if usage:
+            iterations = usage.get("iterations") or iterations
+            sent.append(usage.get("input_tokens"))
+        edits = (message.get("context_management") or {}).get("applied_edits") or edits
+        match value.get("type"):
+            case "message" | "message_start":
+                blocks |= dict(enumerate(message.get("content") or []))
+            case "content_block_start":
+                blocks[value["index"]] = dict(value["content_block"])
+            case "content_block_delta" if value["delta"].get("type") == "compaction_delta":
+                delta = {k: v for k, v in value["delta"].items() if k != "type"}
+                blocks[value["index"]] = _joined(blocks.get(value["index"], {}), delta)
+    yield from (_edit(edit) for edit in edits)
+    rounds = [it for it in iterations if it.get("type") == "compaction"]
+    compacted = [
+        block
+        for _, block in sorted(blocks.items())
+        if block.get("type") == "compaction"
+        # With neither it failed, and nothing was done.
+        and (block.get("content") is not None or block.get("encrypted_content") is not None)
+    ]
+    after = next((it.get("input_tokens") for it in iterations if it.get("type") == "message"), None)
+    for place in range(max(len(compacted), len(rounds) if compacted else 0)):
+        report: JsonObject = {}
+        if place < len(compacted):
+            report["content_block"] = compacted[place]
+        if place < len(rounds):
+            report["iteration"] = rounds[place]
+        before = report.get("iteration", {}).get("input_tokens", sent[0] if sent else None)
+        tokens = count_tokens(before=before, after=sent[-1] if after is None and sent else after)
+        yield Report("compaction", report, tokens)
+    for _, block in sorted(blocks.items()):
+        if block.get("type") == "fallback":
+            yield Report("model_fallback", {"content_block": block})
+
+
+def _joined(block: JsonObject, delta: JsonObject) -> JsonObject:
+    """A block with what a delta adds: texts go on, anything else is set."""
+    out = dict(block)
+    for name, part in delta.items():
+        known = out.get(name)
+        out[name] = known + part if isinstance(known, str) and isinstance(part, str) else part
+        if part is None:
+            out[name] = known
+    return out
+
+
+_EDITS: tuple[tuple[str, MutationKind], ...] = (
+    ("clear_tool_uses", "tool_result_clearing"),
+    ("clear_thinking", "thinking_clearing"),
+    ("compact", "compaction"),
+)
+
+
+def _edit(edit: JsonObject) -> Report:
+    """An applied edit; one of a type that is not known took something away all the same."""
+    name = str(edit.get("type", ""))
+    kinds = (kind for start, kind in _EDITS if name.startswith(start))
+    kind: MutationKind = next(kinds, "truncation")
+    return Report(kind, edit, count_tokens(cleared=edit.get("cleared_input_tokens")))
+
+
+def _in_responses(values: Sequence[JsonObject]) -> Iterator[Report]:
+    items: dict[int, JsonObject] = {}
+    final: list[JsonObject] = []
+    for value in values:
+        kind = value.get("type", "")
+        if kind == "response.output_item.done":
+            items[value["output_index"]] = value["item"]
+        elif kind in {"response.completed", "response.incomplete", "response.failed"}:
+            final = value["response"].get("output") or []
+        elif isinstance(value.get("output"), list):
+            final = value["output"]
+    # The opaque content differs from event to event: each item counts once, as it was done.
+    for item in [items[n] for n in sorted(items)] or final:
+        if item.get("type") in _COMPACTED_ITEMS:
+            yield Report("compaction", {"item": item})
+
+
+def _in_generated(values: Iterable[JsonObject]) -> Iterator[Report]:
+    """The summary that a client asked for, to go on with it in place of the history."""
+    text = "".join(
+        part.get("text") or ""
+        for value in values
+        for candidate in (value.get("candidates") or [])[:1]
+        for part in (candidate.get("content") or {}).get("parts") or []
+        if not part.get("thought")
+    )
+    if _SUMMARY_OF_GEMINI.match(text):
+        yield Report("compaction", {"summary": text})
+
+
+_READERS: dict[Kind, Callable[[Sequence[JsonObject]], Iterator[Report]]] = {
+    "messages": _in_messages,
+    "responses": _in_responses,
+    "compact": _in_responses,
+    "generate": _in_generated,
+}
+
+
+# --- another model than the one that was asked for
+
+
+def _other_model(
+    asked: str, wanted_tier: JsonValue, values: Sequence[JsonObject]
+) -> Iterator[Report]:
+    answered, tier = None, None
+    for value in values:
+        inner = value.get("response") or value.get("message") or value
+        answered = inner.get("model") or inner.get("modelVersion") or answered
+        tier = inner.get("service_tier") or tier
+    if asked and isinstance(answered, str) and not is_same_model(asked, answered):
+        yield Report("model_fallback", {"asked": asked, "answered": answered})
+    if wanted_tier and tier and wanted_tier not in {"auto", tier}:
+        yield Report("model_fallback", {"asked_tier": wanted_tier, "answered_tier": tier})
+
+
+_SNAPSHOT = re.compile(r"[-@:](?:latest|preview|\d{2,8}(?:-\d\d)*(?:-\d\d)*|v\d+(?::\d+)?)$")
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Whether an answer's model is the one that was asked for, by an alias or a dated name."""
+    one, other = _plain_name(asked), _plain_name(answered)
+    return one == other or one.startswith(other) or other.startswith(one)
+
+
+def _plain_name(name: str) -> str:
+    """A model's name without the gateway's path to it, and without its date."""
+    plain = name.rsplit("/", 1)[-1].lower().replace(".", "-")
+    while (shorter := _SNAPSHOT.sub("", plain)) != plain:
+        plain = shorter
+    return plain

@@ -1,0 +1,102 @@
+"""What of a provider can be seen at the wire: for each kind of mutation, whether and where.
+
+Rule: what was not seen is only worth something beside what could have been. Nothing is called
+observed that a provider does without a sign, and a cut stream makes what it hid incomplete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bernstein.events.provider_state import MutationKind, Seen, capability
+
+if TYPE_CHECKING:
+    from bernstein.canonical import JsonObject, JsonValue
+    from bernstein.recording.exchanges import ExchangeEnd
+    from bernstein.wire.protocol import Kind
+
+# Kinds that a response says by itself: a cut one may have hidden them.
+_IN_RESPONSES: tuple[MutationKind, ...] = (
+    "compaction",
+    "tool_result_clearing",
+    "thinking_clearing",
+    "model_fallback",
+)
+# Kinds that a client's own history gives away, where it says which conversation asks.
+_IN_HISTORIES: tuple[MutationKind, ...] = (
+    "compaction",
+    "tool_result_clearing",
+    "thinking_clearing",
+    "microcompaction",
+    "truncation",
+    "context_reset",
+)
+
+
+class Sights:
+    """Gathers what was asked of each provider in one run."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, set[Kind]] = {}
+        self._asked: dict[str, set[str]] = {}  # what of a provider's own features was asked for
+        self._cut: set[str] = set()
+
+    def asked(self, provider: str, kind: Kind, body: JsonValue, *, has_lane: bool) -> None:
+        """A model was asked; ``has_lane``: the request says which conversation it goes on."""
+        self._kinds.setdefault(provider, set()).add(kind)
+        asked = self._asked.setdefault(provider, set())
+        asked.add("history" if has_lane else "no history")
+        if not isinstance(body, dict):
+            return
+        if body.get("truncation") == "auto":
+            asked.add("truncation")
+        if body.get("thinking") or body.get("reasoning"):
+            asked.add("thinking")
+        management = body.get("context_management")
+        edits = management.get("edits") if isinstance(management, dict) else management
+        for edit in edits if isinstance(edits, list) else ():
+            if isinstance(edit, dict):
+                asked.add(str(edit.get("type", "")).rsplit("_", 1)[0])
+
+    def ended(self, provider: str, end: ExchangeEnd) -> None:
+        """A response ended; one that was cut, or not read to its end, hid something."""
+        if end in {"cut", "left"}:
+            self._cut.add(provider)
+
+    def capabilities(self) -> list[JsonObject]:
+        """The payload of each provider's row, by name."""
+        return [capability(name, self._seen(name)) for name in sorted(self._kinds)]
+
+    def _seen(self, provider: str) -> dict[MutationKind, Seen]:
+        kinds, asked = self._kinds[provider], self._asked[provider]
+        wire, blind, unasked = (
+            Seen("observed", "wire"),
+            Seen("declared-blind"),
+            Seen("not-requested"),
+        )
+        has_histories = "history" in asked and "no history" not in asked
+        seen: dict[MutationKind, Seen] = {
+            "compaction": unasked,
+            "tool_result_clearing": unasked,
+            "thinking_clearing": blind if "thinking" in asked else unasked,
+            "truncation": unasked,
+            "held_state_reference": wire,
+            "model_fallback": wire,
+        }
+        if has_histories:
+            seen |= dict.fromkeys(_IN_HISTORIES, Seen("observed", "history"))
+        if "generate" in kinds or {"compact", "compaction"} & (kinds | asked):
+            seen["compaction"] = wire
+        if "clear_tool_uses" in asked:
+            seen["tool_result_clearing"] = wire
+        if "clear_thinking" in asked:
+            seen["thinking_clearing"] = wire
+        if "truncation" in asked:
+            # What was left out is said nowhere.
+            seen["truncation"] = blind
+        if provider in self._cut:
+            for kind in _IN_RESPONSES:
+                at = seen[kind]
+                if at.value == "observed" and at.channel == "wire":
+                    seen[kind] = Seen("incomplete", at.channel)
+        return seen
