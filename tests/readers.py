@@ -35,13 +35,13 @@ from bernstein.seal.bundle import import_bundle
 from bernstein.seal.checkpoint import make_checkpoint, parse_checkpoint
 from bernstein.seal.evidence import verify_deep, verify_run
 from bernstein.seal.export import export_run
-from bernstein.seal.proven import first_difference, read_chained_calls
+from bernstein.seal.proven import first_difference, read_chained_run
 from bernstein.seal.proven_wire import first_wrong_exchange, recorded_responses
 from bernstein.seal.seals import parse_seal
 from bernstein.seal.signing import KeyStore
 from bernstein.seal.spine import read_spine
 from bernstein.wire.answers import read_answer
-from bernstein.wire.chained import Terms
+from bernstein.wire.chained import TermsOfRun
 from bernstein.wire.changed import changed_body
 from bernstein.wire.folders import Folders
 from bernstein.wire.profile import load_profile
@@ -186,29 +186,38 @@ class Readers:
             lambda: project(read_events(path, "r")).to_bytes(),
             lambda: diff_journals(run.journal, path),
             lambda: compare_journals(run.journal, path),
-            lambda: first_difference(recording, read_chained_calls(path), blobs),
+            lambda: first_difference(
+                recording, read_chained_run(path).calls, blobs, is_finished=True
+            ),
         ):
             _refused_or_read(read)
 
     def calls(self, data: bytes) -> None:
         recording = load_recording(self._write(data))
         blobs = BlobStore(self._folder / "none")
-        chain = read_chained_calls(self._run.journal)
+        chain = read_chained_run(self._run.journal).calls
         _refused_or_read(lambda: list(read_prompts(recording.rows, blobs)))
         for row in recording.rows:
             _refused_or_read(lambda: row.read_outcome(blobs).digest())  # noqa: B023 - at once
-        _refused_or_read(lambda: first_difference(recording, chain, blobs))
+        _refused_or_read(lambda: first_difference(recording, chain, blobs, is_finished=True))
 
     def exchanges(self, data: bytes) -> None:
         rows = load_exchanges(self._write(data)).rows
-        blobs, terms = BlobStore(self._folder / "none"), Terms(load_profile("codex"), Folders({}))
+        blobs = BlobStore(self._folder / "none")
+        profile = msgspec.to_builtins(load_profile("codex"))
+        terms = TermsOfRun({"profile": profile, "folders": {}})
         move = Folders({"cwd": "/a/b"}).moved_to(Folders({"cwd": "/c"}))
         recording = ExchangeRecording(rows)
         for read in (
             lambda: list(read_requests(rows, blobs)),
             lambda: list(recorded_responses(recording, blobs, terms)),
             lambda: first_wrong_exchange(
-                recording, read_chained_calls(self._run.journal), blobs, terms
+                recording,
+                read_chained_run(self._run.journal).exchanges,
+                blobs,
+                terms,
+                is_finished=True,
+                watches=True,
             ),
             lambda: [
                 changed_body(kind_of(row.method, row.path), [row.read_response(blobs)], change)

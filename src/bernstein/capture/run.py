@@ -16,6 +16,7 @@ import shutil
 import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,7 @@ from bernstein.errors import (
     BudgetError,
     ReplayMissError,
     SealError,
+    UsageError,
 )
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
@@ -46,8 +48,8 @@ from bernstein.rundir import make_sdd
 from bernstein.seal.audit import AuditChain, audit_keys
 from bernstein.seal.body_key import find_body_key, make_body_key
 from bernstein.seal.proven import (
-    ChainedCalls,
-    read_chained_calls,
+    ChainedRun,
+    read_chained_run,
     recorded_answers,
     unanswered_calls,
 )
@@ -57,13 +59,14 @@ from bernstein.seal.retention import prune_to
 from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
-from bernstein.wire.chained import terms_of
+from bernstein.wire.chained import TermsOfRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from bernstein.events.entry import JournalEntry
     from bernstein.events.provider_state import Mutation
+    from bernstein.recording.exchanges import ExchangeRow
     from bernstein.recording.key import LlmCall
     from bernstein.rundir import SddDir
     from bernstein.settings import Settings
@@ -71,11 +74,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("bernstein.run")
 
 
+@dataclass(slots=True)
+class ExchangeCount:
+    """How many exchanges of a run have begun, and how many have ended."""
+
+    begun: int = 0
+    done: int = 0
+
+
 class OpenRun:
     """What every call and every row of a running run goes through; safe for threads."""
 
     def __init__(
-        self, sdd: SddDir, settings: Settings, info: JsonObject, *, follows_score: bool
+        self,
+        sdd: SddDir,
+        settings: Settings,
+        info: JsonObject,
+        *,
+        follows_score: bool,
+        has_agents: bool = False,
     ) -> None:
         """Make a run's folder and open its files.
 
@@ -85,6 +102,7 @@ class OpenRun:
             info: Members of ``run.json`` that the caller knows: kind, plan or argv.
             follows_score: Whether the order of rows is ours to keep (a plan), so that a replay
                 waits for each row's turn; else only the order of answers is kept.
+            has_agents: Whether exchanges of agents are recorded beside the calls of a plan.
         Raises:
             UnknownRunError: The run to replay is not there.
             RecordingError: Its evidence does not hold.
@@ -154,12 +172,13 @@ class OpenRun:
         )
         self.exchanges = (
             ExchangeWriter(self.dir.exchanges, self.store.own_blobs)
-            if self.is_wire and self.records
+            if (self.is_wire or has_agents) and self.records
             else None
         )
         self._audit = AuditChain(sdd.audit, audit_keys(settings.keys_dir))
         self._audit_problem: str | None = None
         self.flagged_rows: list[int] = []  # of mutations that came though they were suppressed
+        self.exchange_count = ExchangeCount()
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
@@ -202,6 +221,21 @@ class OpenRun:
         if self.exchanges is not None:
             self.exchanges.sync()
         self.fixtures.sync()
+
+    def refuse_untrusted(self) -> None:
+        """Refuse a recording whose answers would drive tools for somebody who is not trusted.
+
+        Raises:
+            UsageError: Nobody whom this user trusts has sealed it.
+        """
+        source = self.source
+        if source is None or self.is_source_verified:
+            return
+        name = source.run_id if source.path.parent == self.sdd.runs else source.path
+        raise UsageError(
+            f"nobody whom you trust has sealed {source.run_id}: its answers can make an agent "
+            f"run commands\n  look at it (bernstein show {name}), then use it with --trust"
+        )
 
     def keep_from_network(self, allowed: Iterable[tuple[str, int]] = ()) -> None:
         """Refuse every connection of this process, but to these, until the run is closed."""
@@ -382,6 +416,14 @@ class OpenRun:
         self._info |= members
         self.dir.write_info(self._info)
 
+    def describe_at(self, lane: str, members: JsonObject) -> None:
+        """Add what belongs to one agent's lane; with an empty one to the run itself."""
+        if not lane:
+            self.describe(members)
+            return
+        agents: JsonObject = self._info.get("agents") or {}
+        self.describe({"agents": {**agents, lane: {**agents.get(lane, {}), **members}}})
+
     def close(self, status: event.RunStatus) -> None:
         """Put the run on disk, write the end into ``run.json``, and seal it.
 
@@ -429,36 +471,46 @@ class OpenRun:
         misses: list[bool] = []
         for line in read_lines(self.dir.misses):
             misses.append(bool(decode_canonical(line.data)["strict"]))
-        chained = read_chained_calls(self.dir.journal)
+        chained = read_chained_run(self.dir.journal)
+        answers = chained.calls.answers + chained.exchanges.answers + chained.fixtures
         return recount(
             self._recorded_answers(),
-            (said.answer for said in chained.answers + chained.fixtures),
+            (said.answer for said in answers),
             misses,
             is_strict=self.is_strict,
             guard=self.guard if self.is_strict else "none",
         )
 
     @cached_property
-    def source_chain(self) -> ChainedCalls:
+    def source_chain(self) -> ChainedRun:
         """What the journal of the source says, which was held against its recording."""
         assert self.source is not None
-        return read_chained_calls(self.source.journal)
+        return read_chained_run(self.source.journal)
 
     def _recorded_answers(self) -> Iterator[Answered]:
         assert self.source is not None
         for _, answered in recorded_fixtures(self.source.fixtures):
             yield answered
-        if self.source.exchanges.exists():
-            recording = load_exchanges(self.source.exchanges, is_checked=True)
-            chained = self.source_chain.answers
-            # What was checked against the chain before the first answer need not be read again.
-            yield from (said.answer for said in chained)
-            if len(recording.rows) > len(chained):
-                rest = ExchangeRecording(recording.rows[len(chained) :])
-                terms = terms_of(self.source.read_info())
-                yield from recorded_responses(rest, self.store.blobs, terms)
-        else:
+        if self.source.llm_calls.exists():
             yield from recorded_answers(self.store.recording, self.store.blobs)
+        # What was checked against the chain before the first answer need not be read again.
+        chained = self.source_chain.exchanges.answers
+        yield from (said.answer for said in chained)
+        rows = self._source_exchanges.rows
+        if len(rows) > len(chained):
+            rest = ExchangeRecording(rows[len(chained) :])
+            terms = TermsOfRun(self.source.read_info())
+            yield from recorded_responses(rest, self.store.blobs, terms)
+
+    @cached_property
+    def _source_exchanges(self) -> ExchangeRecording:
+        assert self.source is not None
+        return load_exchanges(self.source.exchanges, is_checked=True)
+
+    def source_exchanges(self, lane: str) -> list[ExchangeRow]:
+        """The recorded exchanges of the lanes below ``lane``; of all where that is empty."""
+        rows = self._source_exchanges.rows
+        return [row for row in rows if row.lane.startswith(f"{lane}/")] if lane else rows
 
     def comparison(self) -> Comparison | None:
         """How a closed replay's journal relates to its source's; None for a recording."""

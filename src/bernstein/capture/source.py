@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.errors import RecordingError, ReplayMissError
 from bernstein.seal.evidence import unreadable_bodies, verify_run
-from bernstein.seal.proven import read_chained_calls
+from bernstein.seal.proven import read_chained_run
 
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
@@ -35,7 +35,8 @@ def find_source(
     project = sdd.project_of(source)
     verdict = verify_run(source, project, keys)
     is_empty = all(path.stat().st_size == 0 for path in recorded)
-    if is_empty and verdict.rows and read_chained_calls(source.journal).answers:
+    chained = read_chained_run(source.journal) if is_empty and verdict.rows else None
+    if chained is not None and (chained.calls.answers or chained.exchanges.answers):
         raise _no_recording(source, rerun)
     if verdict.verdict == "mismatch":
         where = "" if verdict.step_index is None else f" at row {verdict.step_index}"
@@ -45,7 +46,9 @@ def find_source(
             f"replayed\n  see: bernstein replay {source.run_id} --verify"
         )
     is_verified = verdict.verdict in {"verified", "flagged"}
-    unreadable = unreadable_bodies(source, project, keys)
+    # A verified run says by itself which of its bodies are not here.
+    is_said = verdict.verdict == "verified"
+    unreadable = verdict.note if is_said else unreadable_bodies(source, project, keys)
     if unreadable:
         raise RecordingError(
             f"run {source.run_id} cannot be replayed: {unreadable}\n  record one: {rerun}"

@@ -24,14 +24,14 @@ from bernstein.recording.queue import load_recording
 from bernstein.rundir import RunDir, SddDir
 from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
-from bernstein.seal.proven import Difference, first_difference, read_chained_calls
+from bernstein.seal.proven import Difference, first_difference, read_chained_run
 from bernstein.seal.proven_wire import first_wrong_exchange
 from bernstein.seal.proven_world import first_wrong_fixture
 from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
 from bernstein.seal.spine import SpineReading, read_spine
-from bernstein.wire.chained import terms_of
+from bernstein.wire.chained import TermsOfRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         verdict: verified (all of it matches a seal by a known key), flagged (verified, and it
-            holds mutations that a deterministic run asked not to have), mismatch, or prefix (what is
+            holds mutations that a deterministic run asked not to have), mismatch or prefix (what is
             there holds, but without a seal by a known key nothing says that it is complete).
         rows: Rows that hold, in order, before the first that does not.
         head: The hash of the last row that holds; 64 zeros where there is none.
@@ -317,15 +317,25 @@ def _first_difference(run: RunDir, blobs: BlobStore, *, is_checked: bool) -> Dif
     for line in read_lines(run.llm_calls) if run.llm_calls.exists() else ():
         if line.is_whole:
             decode_canonical(line.data)
-    chained = read_chained_calls(run.journal)
+    chained = read_chained_run(run.journal)
     if (wrong := first_wrong_fixture(run.fixtures, chained)) is not None:
         return wrong
+    is_finished = chained.is_finished
     if run.exchanges.exists():
         info = run.read_info()
-        recording = load_exchanges(run.exchanges, is_checked=is_checked)
-        watches = info.get("watches_context") is True
-        return first_wrong_exchange(recording, chained, blobs, terms_of(info), watches=watches)
-    return first_difference(load_recording(run.llm_calls), chained, blobs)
+        wrong = first_wrong_exchange(
+            load_exchanges(run.exchanges, is_checked=is_checked),
+            chained.exchanges,
+            blobs,
+            TermsOfRun(info),
+            is_finished=is_finished,
+            watches=info.get("watches_context") is True,
+        )
+        if wrong is not None or not run.llm_calls.exists():
+            return wrong
+    return first_difference(
+        load_recording(run.llm_calls), chained.calls, blobs, is_finished=is_finished
+    )
 
 
 def stored_refs(run: RunDir) -> set[DigestRef]:
@@ -340,8 +350,9 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
             if bytes(raw).startswith(b'{"byteLength":'):
                 found.append(as_ref(decode_strict(bytes(raw))))
     # Configuration of a recorded command, where the run is encrypted.
-    kept = run.read_info().get("home") or {}
-    found += [as_ref(text) for text in (kept.get("files") or {}).values()]
+    info = run.read_info()
+    for kept in (info, *(info.get("agents") or {}).values()):
+        found += [as_ref(text) for text in ((kept.get("home") or {}).get("files") or {}).values()]
     return {ref for ref in found if ref is not None} | _fixture_refs(run)
 
 

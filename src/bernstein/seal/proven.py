@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from bernstein.canonical import JsonObject, decode_strict, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
+from bernstein.events import trajectory as event
 from bernstein.events.provider_state import Mutation, mutation_of
-from bernstein.events.trajectory import (
-    FIXTURE_ANSWERED,
-    HTTP_REQUEST,
-    HTTP_RESPONSE,
-    MODEL_ANSWER,
-    MODEL_CALL,
-    MODEL_USAGE,
-    PROVIDER_STATE_MUTATION,
-    RUN_FINISHED,
-)
 from bernstein.recording.answer import LlmAnswer, Outcome
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.coverage import Answered
@@ -48,7 +39,7 @@ _USAGE_MEMBERS = frozenset(
     }
 )
 
-_BEGUN = {MODEL_CALL: "prompt", HTTP_REQUEST: "request"}
+_ASKED = {event.MODEL_CALL: "prompt", event.HTTP_REQUEST: "request"}
 
 
 @dataclass(slots=True)
@@ -86,67 +77,106 @@ class ChainedAnswer:
 
 @dataclass(slots=True)
 class ChainedCalls:
-    """What a journal says of a run's calls, by beginning, and of their answers.
-
-    ``fixtures`` are the answers of the world beside the model.
-    """
+    """What a journal says of calls, by beginning, and of their answers."""
 
     begun: list[ChainedRequest] = field(default_factory=list)
     answers: list[ChainedAnswer] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ChainedRun:
+    """What a journal says of all that a run asked.
+
+    Attributes:
+        calls: Of ``call_llm``.
+        exchanges: Over HTTP, through a gateway.
+        fixtures: The answers of the world beside the model.
+        is_finished: Whether it has the run's last row.
+    """
+
+    calls: ChainedCalls = field(default_factory=ChainedCalls)
+    exchanges: ChainedCalls = field(default_factory=ChainedCalls)
     fixtures: list[ChainedAnswer] = field(default_factory=list)
     is_finished: bool = False
-    # Where the mutations go that the next rows say.
-    last: ChainedRequest | ChainedAnswer | None = None
 
 
-def read_chained_calls(journal: Path) -> ChainedCalls:
-    """The calls that a journal holds, up to its first bad line.
+class _Reader:
+    """Takes a journal's rows in their order."""
+
+    def __init__(self) -> None:
+        self.found = ChainedRun()
+        self._is_client = False
+        self._agents: set[str] = set()  # lanes of agents: what they ask is below
+        # Where the mutations go that the next rows say.
+        self._last: ChainedRequest | ChainedAnswer | None = None
+
+    def _calls(self, lane: str) -> ChainedCalls:
+        is_below_agent = lane.rpartition("/")[0] in self._agents
+        return self.found.exchanges if self._is_client or is_below_agent else self.found.calls
+
+    def add(self, entry: JournalEntry) -> None:
+        """Take one row.
+
+        Raises:
+            CanonicalError, KeyError, TypeError: Its payload says nothing of what its event is.
+        """
+        found, last, self._last = self.found, self._last, None
+        match entry.event:
+            case event.MODEL_CALL | event.HTTP_REQUEST:
+                digest = payload_of(entry)[_ASKED[entry.event]]["digest"]
+                self._last = ChainedRequest(entry.index, entry.lane, digest)
+                self._calls(entry.lane).begun.append(self._last)
+            case event.MODEL_ANSWER | event.HTTP_RESPONSE | event.FIXTURE_ANSWERED:
+                calls = self._calls(entry.lane)
+                self._last = _answer_of(entry, len(calls.begun))
+                is_fixture = entry.event == event.FIXTURE_ANSWERED
+                (found.fixtures if is_fixture else calls.answers).append(self._last)
+            case event.MODEL_USAGE:
+                if isinstance(last, ChainedAnswer) and last.index == entry.index - 1:
+                    payload = payload_of(entry)
+                    last.usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
+                    self._last = last
+            case event.PROVIDER_STATE_MUTATION if last is not None:
+                # They stand right behind the row of what showed them, written with it.
+                last.mutations.append(mutation_of(payload_of(entry)))
+                self._last = last
+            case event.AGENT_STARTED:
+                self._agents.add(entry.lane)
+            case event.RUN_STARTED:
+                self._is_client = str(payload_of(entry).get("agentId")).startswith("client/")
+            case event.RUN_FINISHED:
+                found.is_finished = True
+
+
+def _answer_of(entry: JournalEntry, begun: int) -> ChainedAnswer:
+    payload = payload_of(entry)
+    answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
+    return ChainedAnswer(
+        entry.index, payload["outcome"], answer, begun, payload["answer"]["byteLength"]
+    )
+
+
+def read_chained_run(journal: Path) -> ChainedRun:
+    """What a journal says of all that its run asked, up to its first bad line.
 
     Raises:
         RecordingError: A row of a call has a payload that says nothing of one.
     """
-    found = ChainedCalls()
+    reader = _Reader()
     for entry in load_replay_events(journal):
         try:
-            _add(entry, found)
+            reader.add(entry)
         except (CanonicalError, KeyError, TypeError) as error:
             raise RecordingError(
                 f"row {entry.index} ({entry.event}) says nothing of a call: {error}"
             ) from error
-    return found
-
-
-def _add(entry: JournalEntry, found: ChainedCalls) -> None:
-    if entry.event in _BEGUN:
-        digest = payload_of(entry)[_BEGUN[entry.event]]["digest"]
-        found.begun.append(ChainedRequest(entry.index, entry.lane, digest))
-        found.last = found.begun[-1]
-    elif entry.event in {MODEL_ANSWER, HTTP_RESPONSE, FIXTURE_ANSWERED}:
-        payload = payload_of(entry)
-        answer = Answered(entry.lane, payload["key"], payload["answer"]["digest"])
-        answers = found.fixtures if entry.event == FIXTURE_ANSWERED else found.answers
-        size_bytes = payload["answer"]["byteLength"]
-        answers.append(
-            ChainedAnswer(entry.index, payload["outcome"], answer, len(found.begun), size_bytes)
-        )
-        found.last = answers[-1]
-    elif (
-        entry.event == MODEL_USAGE and found.answers and found.answers[-1].index == entry.index - 1
-    ):
-        payload = payload_of(entry)
-        found.answers[-1].usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
-    elif entry.event == PROVIDER_STATE_MUTATION and found.last is not None:
-        # They stand right behind the row of what showed them, written with it.
-        found.last.mutations.append(mutation_of(payload_of(entry)))
-    else:
-        found.last = None
-        found.is_finished |= entry.event == RUN_FINISHED
+    return reader.found
 
 
 def unanswered_calls(journal: Path, recording: Recording) -> Counter[tuple[str, str]]:
     """Lane and prompt digest of the calls that began and have no recorded outcome."""
     known = {row.seq for row in recording.rows}
-    begun = read_chained_calls(journal).begun
+    begun = read_chained_run(journal).calls.begun
     return Counter((call.lane, call.digest) for seq, call in enumerate(begun) if seq not in known)
 
 
@@ -170,7 +200,7 @@ class Difference:
 
 
 def first_difference(
-    recording: Recording, chained: ChainedCalls, blobs: BlobStore
+    recording: Recording, chained: ChainedCalls, blobs: BlobStore, *, is_finished: bool
 ) -> Difference | None:
     """The first recorded call that is not the chain's, or None."""
     if recording.stale_rows:
@@ -180,7 +210,7 @@ def first_difference(
         prompt = _unless_forgotten(lambda: prompts.read(row))  # noqa: B023 - called at once
         if number == len(chained.answers):
             # A run that was cut between the two writes has one answer more than its chain.
-            is_last = number == len(recording.rows) - 1 and not chained.is_finished
+            is_last = number == len(recording.rows) - 1 and not is_finished
             if is_last and _began_there(row, prompt, chained) and _has_key(row, prompt):
                 return None
             return Difference(None, row.key, None)

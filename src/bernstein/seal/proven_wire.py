@@ -9,7 +9,7 @@ from bernstein.errors import ForgottenBodyError, RecordingError
 from bernstein.recording.coverage import Answered
 from bernstein.recording.exchanges import read_requests
 from bernstein.seal.proven import ChainedAnswer, ChainedCalls, ChainedRequest, Difference
-from bernstein.wire.chained import Said, Terms, said_of_row
+from bernstein.wire.chained import Said, Terms, TermsOfRun, said_of_row
 from bernstein.wire.history import Histories, request_reports
 from bernstein.wire.protocol import kind_of
 from bernstein.wire.reported import mutation_of_report
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def recorded_responses(
-    recording: ExchangeRecording, blobs: BlobStore, terms: Terms
+    recording: ExchangeRecording, blobs: BlobStore, terms: TermsOfRun
 ) -> Iterator[Answered]:
     """Each response of a recording, by lane, key and digest.
 
@@ -32,7 +32,7 @@ def recorded_responses(
         RecordingError: One cannot be read.
     """
     for row in recording.rows:
-        said = said_of_row(row, row.read_response(blobs), terms)
+        said = said_of_row(row, row.read_response(blobs), terms.of(row.lane))
         yield Answered(row.lane, row.key, said.answer.digest)
 
 
@@ -40,8 +40,9 @@ def first_wrong_exchange(
     recording: ExchangeRecording,
     chained: ChainedCalls,
     blobs: BlobStore,
-    terms: Terms,
+    terms: TermsOfRun,
     *,
+    is_finished: bool,
     watches: bool,
 ) -> Difference | None:
     """The first recorded exchange that is not the chain's, or None.
@@ -50,15 +51,15 @@ def first_wrong_exchange(
     """
     requests = _RequestsInOrder(chained, terms)
     for number, (row, request) in enumerate(read_requests(recording.rows, blobs)):
-        match = None if request is None else terms.match_row(row, request)
+        match = None if request is None else terms.of(row.lane).match_row(row, request)
         if number == len(chained.answers):
             # A run that was cut between the two writes has one response more than its chain.
-            is_last = number == len(recording.rows) - 1 and not chained.is_finished
+            is_last = number == len(recording.rows) - 1 and not is_finished
             if is_last and _is_asked(row, match, chained):
                 return None
             return Difference(None, row.key, None)
         said = chained.answers[number]
-        answer = _answer(row, blobs, terms, match if watches else None)
+        answer = _answer(row, blobs, terms.of(row.lane), match if watches else None)
         is_same = (
             (row.done, row.begun) == (number, said.begun)
             and (row.lane, row.key) == (said.answer.lane, said.answer.key)
@@ -92,7 +93,7 @@ class _RequestsInOrder:
     there, in flight at a crash or forgotten, is not looked at from there on.
     """
 
-    def __init__(self, chained: ChainedCalls, terms: Terms) -> None:
+    def __init__(self, chained: ChainedCalls, terms: TermsOfRun) -> None:
         self._begun = chained.begun
         self._terms = terms
         self._histories = Histories()
@@ -111,7 +112,10 @@ class _RequestsInOrder:
                 continue
             if asked is None:
                 self._unsure.add(known.lane)
-            elif shown_by(known, asked, self._terms, self._histories) != begun.mutations:
+            elif (
+                shown_by(known, asked, self._terms.of(known.lane), self._histories)
+                != begun.mutations
+            ):
                 return begun
         return None
 

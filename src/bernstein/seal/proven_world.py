@@ -8,7 +8,7 @@ from bernstein.canonical import JsonObject, as_ref, decode_canonical, digest_of
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import read_lines
 from bernstein.recording.coverage import Answered
-from bernstein.seal.proven import ChainedCalls, Difference
+from bernstein.seal.proven import ChainedRun, Difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def recorded_fixtures(path: Path) -> Iterator[tuple[str, Answered]]:
             raise RecordingError(f"{path.name} holds what is no fixture: {error}") from error
 
 
-def first_wrong_fixture(path: Path, chained: ChainedCalls) -> Difference | None:
+def first_wrong_fixture(path: Path, chained: ChainedRun) -> Difference | None:
     """The first fixture that is not the chain's, or None."""
     recorded = list(recorded_fixtures(path))
     for number, (outcome, answer) in enumerate(recorded):

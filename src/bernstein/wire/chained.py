@@ -86,6 +86,24 @@ def terms_of(info: JsonObject) -> Terms:
     )
 
 
+class TermsOfRun:
+    """The terms of a run's exchanges: one for all, or in a plan one for each agent's lane.
+
+    Raises:
+        CanonicalError: ``run.json`` carries none that can be read.
+    """
+
+    def __init__(self, info: JsonObject) -> None:
+        """Read them from the members of ``run.json``."""
+        agents = info.get("agents") or {}
+        self._of_agents = {lane: terms_of(said) for lane, said in agents.items()}
+        self._of_run = terms_of(info)
+
+    def of(self, lane: str) -> Terms:
+        """The terms of the exchanges in ``lane``."""
+        return self._of_agents.get(lane.rpartition("/")[0], self._of_run)
+
+
 def _request_of(row: ExchangeRow, request: str) -> Request:
     return Request(
         row.method,

@@ -20,7 +20,6 @@ from bernstein.capture.gateway.explain import changed_entries, explain_exchange_
 from bernstein.capture.gateway.quotes import first_quotes
 from bernstein.errors import CanonicalError, ReplayMissError
 from bernstein.recording.answer import Usage
-from bernstein.recording.exchanges import load_exchanges
 from bernstein.wire.chained import Result, Said
 from bernstein.wire.changed import Served, changed_body
 from bernstein.wire.ids import KnownIds, Moved
@@ -86,7 +85,7 @@ class Player:
         self._recorded = recorded
         self._is_paced = is_paced
         self._rerun = rerun
-        self._rows = load_exchanges(source.exchanges, is_checked=True).rows
+        self._rows = wire.run.source_exchanges(wire.lane)
         self.hold = CausalHold(self._rows, first_quotes(self._rows, wire.run.store.blobs))
         self._queues: dict[tuple[str, str], deque[ExchangeRow]] = {}
         for row in sorted(self._rows, key=lambda row: row.seq):
@@ -113,7 +112,7 @@ class Player:
     def _lane(self, request: Request, match: Match) -> str:
         client = self._wire.client_lane(request)
         if client is None:
-            return match.key
+            return self._wire.key_lane(match.key)
         if client in self._bound:
             return self._bound[client]
         # A lane of the client is bound to a recorded one at its first hit.
@@ -123,7 +122,7 @@ class Player:
             for (lane, key), queue in self._queues.items()
             if key == match.key and queue and lane not in taken
         ]
-        fresh = f"lane-{self._recorded_lanes + len(self._bound) + 1}"
+        fresh = self._wire.numbered_lane(self._recorded_lanes + len(self._bound) + 1)
         self._bound[client] = min(waiting)[1] if waiting else fresh
         return self._bound[client]
 
@@ -176,7 +175,7 @@ class Player:
 
         This was checked, bytes and all, before the first answer was served.
         """
-        answers = self._wire.run.source_chain.answers
+        answers = self._wire.run.source_chain.exchanges.answers
         if row.done >= len(answers):
             return None
         said = answers[row.done]

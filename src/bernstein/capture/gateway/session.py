@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
-import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from bernstein.canonical import digest_of
-from bernstein.capture.gateway.app import Gateway
-from bernstein.capture.gateway.home import Home, home_of, read_home
-from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.player import Player
-from bernstein.capture.gateway.server import GatewayServer
-from bernstein.capture.gateway.wire_run import WireRun
+from bernstein.capture.gateway.seat import Seat, SeatOptions
 from bernstein.capture.run import OpenRun
-from bernstein.errors import RecordingError, ReplayMissError, UsageError
+from bernstein.errors import RecordingError, ReplayMissError
 from bernstein.events import trajectory as event
-from bernstein.settings import named_url, provider_key_names, provider_secrets
-from bernstein.tree import tree_digests
-from bernstein.wire.chained import Terms, terms_of
-from bernstein.wire.folders import Folders
-from bernstein.wire.profile import Profile, load_profile
-from bernstein.wire.protocol import PROVIDERS
+from bernstein.settings import provider_secrets
+from bernstein.wire.profile import load_profile
 from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -41,7 +30,7 @@ if TYPE_CHECKING:
 Closable = TypeVar("Closable", bound=Any)
 
 
-class GatewaySession:
+class GatewaySession(Seat):
     """A run whose exchanges go through a gateway; it listens once the context is entered."""
 
     def __init__(
@@ -84,94 +73,25 @@ class GatewaySession:
         chosen = load_profile(profile)
         redactor = Redactor(provider_secrets())
         kept_argv = [redactor.text(argument) for argument in argv]
-        self.run = OpenRun(
-            sdd, settings, {"kind": "client", "argv": kept_argv}, follows_score=False
+        run = OpenRun(sdd, settings, {"kind": "client", "argv": kept_argv}, follows_score=False)
+        listener = None if launcher is None else launcher.listener
+        options = SeatOptions(
+            upstreams=upstreams or {},
+            is_paced=is_paced,
+            is_isolated=listener is not None,
+            folder=folder,
+            rerun=rerun,
+            make_player=make_player,
         )
         with ExitStack() as undo:
-            undo.callback(self.run.discard)  # what cannot begin leaves nothing
-            self.run.guard = guard
-            self.home = self.run.dir.path / "home"
-            # Not below the run: the path of a Unix socket has hardly a hundred characters.
-            self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
-            recorded = self._recorded_terms(trusts=trusts)
-            info = {} if self.run.source is None else self.run.source.read_info()
-            self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(upstreams or {})
-            if not self.run.is_strict:
-                self.upstreams.update(upstreams or {})
-            listener = None if launcher is None else launcher.listener
-            cwd = Path.cwd() if folder is None else folder
-            outside = {"cwd": str(cwd), "home": str(self.home), "tmp": str(self.tmp)}
-            folders = Folders(outside if listener is None else FIXED)
-            self.profile: Profile = chosen if recorded is None else recorded.profile
-            terms = Terms(self.profile, folders)
-            kept_urls = {name: redactor.url(url) for name, url in self.upstreams.items()}
-            # Whose keys the recorded client had: by name, and never the keys.
-            self.key_names: list[str] = (
-                provider_key_names() if recorded is None else info.get("key_names") or []
-            )
-            self.kept_home = Home()
-            if self.run.is_strict:
-                self.kept_home = home_of(info.get("home"), self.run.store.blobs)
-            elif folder is not None:
-                # Not by the profile of a recording: it may be anybody's, and name any file.
-                self.kept_home = read_home(Path.home(), chosen)
-            for secret in self.kept_home.secrets():
-                redactor.know(secret)
-            self.run.describe(
-                {
-                    **terms.to_json(),
-                    "upstreams": kept_urls,
-                    "key_names": self.key_names,
-                    "home": self.kept_home.kept(redactor.body, self.run.store.own_blobs),
-                }
-            )
-            if folder is not None:
-                left_out = () if self.run.source is None else (self.run.source.path,)
-                entries = tree_digests(folder, (sdd.path, *left_out))
-                self.run.describe({"tree": digest_of(entries).digest, "tree_entries": entries})
-            self.wire = WireRun(self.run, terms, redactor)
-            self.player = (
-                None
-                if recorded is None
-                else make_player(self.wire, recorded, is_paced=is_paced, rerun=rerun)
-            )
-            self.server = GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
+            undo.callback(run.discard)  # what cannot begin leaves nothing
+            run.guard = guard
+            _check_source(run, trusts=trusts)
+            super().__init__(run, redactor, chosen, options)
+            self.server = self.serve(listener)
             self._allow = list(allow)
             self._stack = ExitStack()
             undo.pop_all()
-
-    def _recorded_terms(self, *, trusts: bool) -> Terms | None:
-        source = self.run.source
-        if source is None:
-            return None
-        if not source.exchanges.exists():
-            raise RecordingError(
-                f"run {source.run_id} was not recorded at the wire: it is replayed by what "
-                f"recorded it\n  see: bernstein replay {source.run_id}"
-            )
-        if not (trusts or self.run.is_source_verified):
-            name = source.run_id if source.path.parent == self.run.sdd.runs else source.path
-            raise UsageError(
-                f"nobody whom you trust has sealed {source.run_id}: its answers can make an agent "
-                f"run commands\n  look at it (bernstein show {name}), then use it with --trust"
-            )
-        return terms_of(source.read_info())
-
-    @property
-    def is_replay(self) -> bool:
-        """Whether every answer comes from a recording."""
-        return self.run.is_strict
-
-    @property
-    def known_key_names(self) -> list[str] | None:
-        """The variables that held a key when this was recorded; None where that is not known."""
-        is_known = bool(self.key_names or self.kept_home.credentials)
-        return self.key_names if is_known else None
-
-    def write_home(self) -> None:
-        """Write the files of the private home that the profile names."""
-        move = self.player.moved if self.player is not None else str
-        self.kept_home.write(self.home, move)
 
     def __enter__(self) -> Self:
         self.run.append(event.RUN_STARTED, {"agentId": f"client/{self.profile.name}"})
@@ -203,9 +123,7 @@ class GatewaySession:
             3 after a strict miss, else ``code``, else 1 where a replay diverged or the run could
             not be sealed.
         """
-        for exchange, response in list(self.wire.open.values()):
-            response.end = "left"
-            self.wire.end(exchange, response)
+        self.end_open()
         run, said = self.run, sys.stderr.write
         status: event.RunStatus = "completed" if code == 0 else "failed"
         self.wire.finish()
@@ -247,14 +165,15 @@ class GatewaySession:
         return code or int(has_diverged or run.seal_problem is not None)
 
 
-def _upstreams(chosen: Mapping[str, str]) -> dict[str, str]:
-    """The base URL of each provider: as chosen, as the environment names it, or its own."""
-    own = {}
-    for provider in PROVIDERS.values():
-        named = (
-            url.rstrip("/").removesuffix(ending)
-            for variable, ending in provider.variables.items()
-            if (url := named_url(variable))
+def _check_source(run: OpenRun, *, trusts: bool) -> None:
+    """Refuse a recording that is not replayed in this way."""
+    source = run.source
+    if source is None:
+        return
+    if not source.exchanges.exists():
+        raise RecordingError(
+            f"run {source.run_id} was not recorded at the wire: it is replayed by what "
+            f"recorded it\n  see: bernstein replay {source.run_id}"
         )
-        own[provider.name] = next(named, provider.default)
-    return {name: url.rstrip("/") for name, url in {**own, **chosen}.items()}
+    if not trusts:
+        run.refuse_untrusted()

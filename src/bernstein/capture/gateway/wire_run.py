@@ -17,7 +17,7 @@ from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
 from bernstein.wire.chained import Asked, Said, Terms, said_of
 from bernstein.wire.changed import changed_body
-from bernstein.wire.history import Histories, is_key_lane, request_reports
+from bernstein.wire.history import KEY_LANE_CHARS, Histories, is_key_lane, request_reports
 from bernstein.wire.key import Match, Request, match_of, without_secrets
 from bernstein.wire.protocol import MODEL_KINDS, READ_KINDS, Kind, kind_of, model_of
 from bernstein.wire.reported import mutation_of_report
@@ -107,12 +107,13 @@ class Exchange:
 class WireRun:
     """What a gateway writes of its run."""
 
-    def __init__(self, run: OpenRun, terms: Terms, redactor: Redactor) -> None:
+    def __init__(self, run: OpenRun, terms: Terms, redactor: Redactor, lane: str = "") -> None:
+        """Write into ``run``, in lanes below ``lane`` where that is not empty."""
         self.run = run
         self.terms = terms
         self.redactor = redactor
-        self._begun = 0
-        self._done = 0
+        self.lane = lane
+        self._count = run.exchange_count
         self._lanes: dict[tuple[str, ...], str] = {}
         self._histories = Histories()
         self._sights = Sights()
@@ -135,9 +136,17 @@ class WireRun:
         """The lane of a request that is recorded: by first appearance, else its key."""
         client = self.client_lane(request)
         if client is None:
-            return match.key
+            return self.key_lane(match.key)
         with self.lock:
-            return self._lanes.setdefault(client, f"lane-{len(self._lanes) + 1}")
+            return self._lanes.setdefault(client, self.numbered_lane(len(self._lanes) + 1))
+
+    def numbered_lane(self, number: int) -> str:
+        """The lane of the session or agent that appeared as this one, from 1."""
+        return f"{self.lane}/lane-{number}" if self.lane else f"lane-{number}"
+
+    def key_lane(self, key: str) -> str:
+        """The lane of requests that name no session: their key, or below a step its beginning."""
+        return f"{self.lane}/{key[:KEY_LANE_CHARS]}" if self.lane else key
 
     def begin(
         self, request: Request, kept: Request, match: Match, lane: str
@@ -154,8 +163,8 @@ class WireRun:
             )
         kind = kind_of(kept.method, kept.path)
         with self.run.rows():
-            seq, after = self._begun, self._done
-            self._begun += 1
+            seq, after = self._count.begun, self._count.done
+            self._count.begun += 1
             digest = match.digest
             if kind in MODEL_KINDS:
                 model = model_of(kept.path, match.body)
@@ -188,7 +197,7 @@ class WireRun:
     def add(self, exchange: Exchange, response: Response, data: bytes) -> None:
         """A piece of a response has come."""
         at_ms = int((time.monotonic() - exchange.begun_s) * 1000)
-        response.chunks.append(Piece(at_ms, self._begun, data))
+        response.chunks.append(Piece(at_ms, self._count.begun, data))
 
     def end(self, exchange: Exchange, response: Response) -> None:
         """Record and chain what came of a request."""
@@ -212,7 +221,7 @@ class WireRun:
             if self.run.exchanges is not None:
                 text = exchange.kept.body.decode("utf-8", "surrogateescape")
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
-            self._done += 1
+            self._count.done += 1
             if exchange.kind in READ_KINDS:
                 self._sights.ended(exchange.kept.provider, response.end)
             self._chain(exchange, said)
@@ -228,9 +237,9 @@ class WireRun:
         request, match = exchange.kept, exchange.match
         row: dict[str, object] = {
             "seq": exchange.seq,
-            "begun": self._begun,
+            "begun": self._count.begun,
             "after": exchange.after,
-            "done": self._done,
+            "done": self._count.done,
             "lane": exchange.lane,
             "key": match.key,
             "key_scheme": match.scheme,
