@@ -141,6 +141,7 @@ class SddDir:
         self.audit = path / "audit" / "audit.jsonl"
         self.audit_seal = path / "audit" / "seal.json"
         self.keys = path / "keys"
+        self.provider_state = path / "runtime" / "provider_state"
         self.prune_lock = path / "prune.lock"
 
     def run(self, run_id: str) -> RunDir:

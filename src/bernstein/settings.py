@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bernstein.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # A provider is configured by its key; the order is that of preference where there are several.
 PROVIDER_KEYS = {
@@ -98,6 +98,11 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def named_url(*variables: str) -> str | None:
     """What the first of these variables that is set names, as a provider's base URL."""
     return next((os.environ[name] for name in variables if os.environ.get(name)), None)
+
+
+def set_variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of these variables that are set."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def provider_key_names() -> list[str]:

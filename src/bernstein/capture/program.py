@@ -94,7 +94,7 @@ def close_program_run(run: OpenRun, status: event.RunStatus) -> int:
     """
     for end in list(run.open_calls.values()):
         end()  # streams that were begun and left open; what nobody read of stays in flight
-    run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
+    run.append_end(status)
     run.close(status)
     if run.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {run.seal_problem}\n")

@@ -60,10 +60,12 @@ from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
 from bernstein.wire.chained import TermsOfRun
+from bernstein.wire.sight import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from bernstein.canonical import DigestRef
     from bernstein.events.entry import JournalEntry
     from bernstein.events.provider_state import Mutation
     from bernstein.recording.exchanges import ExchangeRow
@@ -179,6 +181,7 @@ class OpenRun:
         self._audit_problem: str | None = None
         self.flagged_rows: list[int] = []  # of mutations that came though they were suppressed
         self.exchange_count = ExchangeCount()
+        self.sights = Sights()
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
@@ -324,6 +327,17 @@ class OpenRun:
             # The run goes on, and ends without a seal: what was changed is in one chain only.
             self._audit_problem = str(error)
 
+    def append_end(
+        self,
+        status: event.RunStatus,
+        reason: event.ErrorCode | None = None,
+        output: DigestRef | None = None,
+    ) -> None:
+        """Chain what of each provider could be seen, and the run's last row."""
+        for payload in self.sights.capabilities() if self.watches_context else ():
+            self.append(event.PROVIDER_STATE_CAPABILITY, payload)
+        self.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
+
     def flagged_note(self) -> str:
         """A line on mutations that came though they were to be suppressed; empty without."""
         if not self.flagged_rows:
@@ -349,6 +363,7 @@ class OpenRun:
                     f"({self.spent_credits / 1e6:.2f})\n  raise `budget:` in the plan"
                 )
             seq = self.store.begin()
+            self.sights.called(call.provider)
             self.append(
                 event.MODEL_CALL,
                 event.model_call(step_id, call.provider, call.model, call.prompt_ref()),
@@ -423,6 +438,11 @@ class OpenRun:
             return
         agents: JsonObject = self._info.get("agents") or {}
         self.describe({"agents": {**agents, lane: {**agents.get(lane, {}), **members}}})
+
+    def describe_attempt(self, lane: str, members: JsonObject) -> None:
+        """Add what came of one attempt of an agent."""
+        agent: JsonObject = (self._info.get("agents") or {}).get(lane) or {}
+        self.describe_at(lane, {"attempts": [*(agent.get("attempts") or ()), members]})
 
     def close(self, status: event.RunStatus) -> None:
         """Put the run on disk, write the end into ``run.json``, and seal it.

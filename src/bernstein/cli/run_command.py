@@ -34,6 +34,10 @@ Examples:
 @click.option("--model", metavar="PROVIDER:NAME", help="Ask this model for every step.")
 @click.option("--in-place", is_flag=True, help="Work in the folder itself, not in a copy.")
 @click.option("--exact", is_flag=True, help="In a replay, another interleaving diverges too.")
+@click.option(
+    "--isolate", is_flag=True, help="Keep agents in namespaces without a network (Linux)."
+)
+@click.option("--trust", is_flag=True, help="Let agents be driven by a recording of a stranger.")
 @click.option("--dry-run", is_flag=True, help="Print the task graph; ask no model, record nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no table.")
@@ -46,6 +50,8 @@ def command(
     *,
     in_place: bool,
     exact: bool,
+    isolate: bool,
+    trust: bool,
     dry_run: bool,
     as_json: bool,
     quiet: bool,
@@ -56,7 +62,9 @@ def command(
     if dry_run:
         _print_graph(plan, as_json=as_json)
         return 0
-    options = RunOptions(model=model, in_place=in_place, exact=exact)
+    options = RunOptions(
+        model=model, in_place=in_place, exact=exact, trusts=trust, is_isolated=isolate
+    )
     with make_observer(plan, quiet=quiet or as_json) as observer:
         run = PlanRun(plan, context.sdd, context.settings, options, observer)
         try:

@@ -25,6 +25,13 @@ ErrorCode: TypeAlias = Literal[
     "timeout",
     "cancelled",
     "replay_miss",
+    "agent_failed",
+    "context_exhausted",
+]
+# How a program that does a step ended: by itself, well or not; at the end of its time; by a signal;
+# with its run; or with its context full, which it was asked not to make shorter.
+AgentOutcome: TypeAlias = Literal[
+    "ok", "failed", "timeout", "killed", "cancelled", "context_exhausted"
 ]
 
 RUN_STARTED = "run.started"
@@ -50,6 +57,7 @@ HTTP_REQUEST = "http.request"
 HTTP_RESPONSE = "http.response"
 FIXTURE_ANSWERED = "fixture.answered"
 ARTIFACT_WRITTEN = "artifact.written"
+ARTIFACT_REMOVED = "artifact.removed"
 SIGNAL_CHECKED = "signal.checked"
 DECISION_MADE = "decision.made"
 
@@ -136,6 +144,50 @@ def checkpoint(checkpoint_id: str, label: str | None, state: DigestRef) -> JsonO
 def artifact_written(step_id: str, path: str, content: DigestRef) -> JsonObject:
     """A file that a task wrote; ``path`` is relative to the workspace, with ``/``."""
     return {"stepId": step_id, "path": path, "content": content.to_json()}
+
+
+def artifact_removed(step_id: str, path: str) -> JsonObject:
+    """A file that a task took away."""
+    return {"stepId": step_id, "path": path}
+
+
+def agent_started(step_id: str, agent: str, attempt: int, fingerprint: DigestRef) -> JsonObject:
+    """A program that does a step begins; what it asks is in lanes below its own.
+
+    ``fingerprint`` covers its arguments, its profile, and its compaction policy.
+    """
+    return {
+        "stepId": step_id,
+        "agent": agent,
+        "attempt": attempt,
+        "fingerprint": fingerprint.to_json(),
+    }
+
+
+def agent_finished(
+    step_id: str, attempt: int, outcome: AgentOutcome, exit_code: int | None
+) -> JsonObject:
+    """How it ended; without an exit code where that is ours to say."""
+    payload: JsonObject = {"stepId": step_id, "attempt": attempt, "outcome": outcome}
+    return payload if exit_code is None else {**payload, "exitCode": exit_code}
+
+
+def tool_proposed(step_id: str, call_id: str, name: str, args: DigestRef) -> JsonObject:
+    """A tool that an agent asks for; ``call_id`` is ours."""
+    return {"stepId": step_id, "toolCallId": call_id, "name": name, "args": args.to_json()}
+
+
+def tool_decided(call_id: str, actor: str) -> JsonObject:
+    """Who let a tool run, or did not: of ``tool.approved`` and of ``tool.denied``."""
+    return {"toolCallId": call_id, "actor": actor}
+
+
+def tool_result(
+    call_id: str, result: DigestRef, *, ok: bool, exit_code: int | None = None
+) -> JsonObject:
+    """What a tool gave."""
+    payload: JsonObject = {"toolCallId": call_id, "ok": ok, "result": result.to_json()}
+    return payload if exit_code is None else {**payload, "exitCode": exit_code}
 
 
 def signal_checked(

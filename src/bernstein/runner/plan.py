@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
+from bernstein.agents.command import PLACES, unknown_place
 from bernstein.errors import PlanError
 from bernstein.runner.yaml_node import Node, listed, refuse_bombs
 
@@ -25,6 +27,10 @@ PRIVATE_FOLDERS = (".git", ".sdd")
 Cli: TypeAlias = Literal["auto", "builtin", "claude", "codex", "gemini", "command"]
 CLIS = ("auto", "builtin", "claude", "codex", "gemini", "command")
 LEVELS = {"scope": ("small", "medium", "large"), "complexity": ("low", "medium", "high")}
+
+
+# How long an agent may take for a step.
+DEFAULT_TIMEOUT_S = 1800
 
 
 class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +65,13 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     retries: int = 0
     signals: tuple[Signal, ...] = ()
+    command: tuple[str, ...] = ()
+    timeout_s: int = DEFAULT_TIMEOUT_S
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether a program of others does it."""
+        return self.cli not in {"builtin", "auto"}
 
 
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +99,19 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     def steps(self) -> tuple[Step, ...]:
         """Every step, in the plan's order."""
         return tuple(step for stage in self.stages for step in stage.steps)
+
+    def with_agents(self, auto: str) -> Plan:
+        """The plan with ``auto`` replaced by what it stands for."""
+        stages = tuple(
+            replace(
+                stage,
+                steps=tuple(
+                    replace(step, cli=auto) if step.cli == "auto" else step for step in stage.steps
+                ),
+            )
+            for stage in self.stages
+        )
+        return replace(self, stages=stages)
 
     def to_json(self) -> JsonObject:
         """The plan's value, without how it was spelled: what ``run.started`` is digested over."""
@@ -154,6 +180,8 @@ _PLAN_KEYS = (
     "temperature",
     "max_tokens",
     "files",
+    "command",
+    "timeout",
     "stages",
 )
 _STAGE_KEYS = ("name", "description", "depends_on", "steps")
@@ -171,6 +199,8 @@ _STEP_KEYS = (
     "temperature",
     "max_tokens",
     "retries",
+    "command",
+    "timeout",
     "completion_signals",
 )
 # What each signal type needs beside its type; `run` is another word for `command`.
@@ -210,8 +240,11 @@ def _step_settings(m: dict[str, Node], defaults: JsonObject) -> JsonObject:
     """The settings that a plan gives to its steps and that a step may give itself."""
     settings = dict(defaults)
     if "cli" in m:
-        cli = m["cli"].choice(CLIS)
-        settings["cli"] = "builtin" if cli == "auto" else cli
+        settings["cli"] = m["cli"].choice(CLIS)
+    if "command" in m:
+        settings["command"] = _command(m["command"])
+    if "timeout" in m:
+        settings["timeout_s"] = m["timeout"].integer(1, 7 * 24 * 3600)
     if "model" in m:
         settings["model"] = m["model"].line_of_text()
     if "temperature" in m:
@@ -223,8 +256,40 @@ def _step_settings(m: dict[str, Node], defaults: JsonObject) -> JsonObject:
     return settings
 
 
+def _for_its_agent(settings: JsonObject, where: Node) -> JsonObject:
+    """The settings of one step: what is for another agent than its own is left out."""
+    if settings["cli"] == "command":
+        if not settings.get("command"):
+            where.fail("`cli: command` needs a `command:`, a list of arguments")
+        return settings
+    return {name: value for name, value in settings.items() if name != "command"}
+
+
+def _command(node: Node) -> tuple[str, ...]:
+    """The argument list that an agent's command is made of."""
+    parts = node.texts()
+    if not parts:
+        node.fail("command: expected a list of arguments, the program first")
+    for part in parts:
+        if (place := unknown_place(part.text())) is not None:
+            part.fail(
+                f"nothing is filled in for {place}; there are "
+                f"{listed(f'{{{name}}}' for name in PLACES)} (a brace is written twice)"
+            )
+    arguments = tuple(part.text() for part in parts)
+    if sum(len(argument.encode()) for argument in arguments) > MAX_COMMAND_BYTES:
+        node.fail(f"command: at most {MAX_COMMAND_BYTES} bytes; put it into a script")
+    return arguments
+
+
 def _goal_stage(m: dict[str, Node], goal: str, settings: JsonObject) -> Stage:
-    step = Step(step_id="goal", title=goal, complexity="high", files=_files(m), **settings)
+    step = Step(
+        step_id="goal",
+        title=goal,
+        complexity="high",
+        files=_files(m),
+        **_for_its_agent(settings, m["goal"]),
+    )
     return Stage("goal", "goal", "", (), (step,))
 
 
@@ -367,7 +432,9 @@ def _refuse_cycles(needs: list[list[int]], nodes: list[Node], names: list[str], 
 
 def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> Step:
     m: dict[str, Node] = draft.members
-    settings = _step_settings(m, defaults)
+    settings = _for_its_agent(_step_settings(m, defaults), m.get("cli", draft.node))
+    if "command" in m and settings["cli"] != "command":
+        m["command"].fail(f"`command:` is for `cli: command`; this step has {settings['cli']!r}")
     for name, levels in LEVELS.items():
         if name in m:
             settings[name] = m[name].choice(levels)

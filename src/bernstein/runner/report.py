@@ -73,9 +73,20 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the command line says beside the plan."""
+    """What the command line says beside the plan.
+
+    Attributes:
+        model: A model for every step of the built-in agent.
+        in_place: Whether the run works in the folder itself.
+        exact: Whether another interleaving diverges too.
+        trusts: Whether a recording drives agents that nobody whom this user trusts has sealed.
+        is_isolated: Whether agents are kept in namespaces of their own.
+        folder: The folder that the run works on.
+    """
 
     model: str | None = None
     in_place: bool = False
     exact: bool = False
+    trusts: bool = False
+    is_isolated: bool = False
     folder: Path = field(default_factory=Path.cwd)

@@ -7,9 +7,10 @@ that it is their lane's turn; so the order of rows decides everything, and nothi
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -21,6 +22,7 @@ from bernstein.agents.builtin import (
     read_earlier,
     write_artifact,
 )
+from bernstein.agents.registry import choose_installed, find_adapter
 from bernstein.canonical import digest_of, digest_of_bytes
 from bernstein.capture.llm import aask
 from bernstein.capture.models.base import ModelName, parse_model_name
@@ -35,31 +37,45 @@ from bernstein.errors import (
     ReplayMissError,
     UnsafePathError,
     UsageError,
+    WorkspaceError,
 )
 from bernstein.events import trajectory as event
 from bernstein.recording.key import LlmCall
+from bernstein.runner.agent_step import AgentAttempt, AgentResult, AgentSteps
 from bernstein.runner.decompose import (
     Task,
     decompose_grammar,
     decompose_prompt,
     max_tasks,
     parse_tasks,
+    single_task,
 )
+from bernstein.runner.plan import CLIS
 from bernstein.runner.report import Observer, RunOptions, RunReport
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
 from bernstein.runner.signals import file_signal_problem, run_command
-from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
-from bernstein.settings import wants_tracebacks
+from bernstein.runner.workspace import Change, Workspace, folder_in_place, make_workspace
+from bernstein.settings import provider_secrets, wants_tracebacks
+from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from bernstein.events.trajectory import ErrorCode
+    from bernstein.events.trajectory import AgentOutcome, ErrorCode
     from bernstein.rundir import SddDir
     from bernstein.runner.plan import Plan, Step
     from bernstein.settings import Settings
 
 AGENT_ID = "bernstein"
+Brief: TypeAlias = "TaskBrief | AgentAttempt | BernsteinError | None"
+_CODES: dict[AgentOutcome, ErrorCode] = {
+    "failed": "agent_failed",
+    "killed": "agent_failed",
+    "cancelled": "cancelled",
+    "timeout": "timeout",
+    "context_exhausted": "context_exhausted",
+}
 _CALL_RETRIES = 2
 _DECOMPOSE_TOKENS = {"local": 120}
 _DECOMPOSE_TOKENS_DEFAULT = 2048
@@ -71,18 +87,22 @@ class PlanRun:
     def __init__(
         self, plan: Plan, sdd: SddDir, settings: Settings, options: RunOptions, observer: Observer
     ) -> None:
-        self._plan = plan
         self._settings = settings
         self._options = options
         self._observer = observer
-        _refuse_other_agents(plan)
+        auto = _auto_agent(sdd, settings)
+        self._plan = plan = plan.with_agents(auto)
+        self._has_agents = any(step.has_agent for step in plan.steps)
         self._run = OpenRun(
             sdd,
             settings,
-            {"kind": "plan", "plan": {"name": plan.name, "value": plan.to_json()}},
+            {"kind": "plan", "plan": {"name": plan.name, "value": plan.to_json()}, "auto": auto},
             follows_score=True,
+            has_agents=self._has_agents,
         )
         self._run.budget_credits = plan.budget_credits
+        if self._has_agents:
+            self._run.guard = "netns" if options.is_isolated else "proxy"
         self._schedule = Schedule(plan)
         self._artifacts: dict[str, str] = {}
         self._failures: list[str] = []
@@ -104,7 +124,8 @@ class PlanRun:
             loop.add_signal_handler(number, self._on_signal, number)
         source = self._run.source
         recorded = source.read_info().get("signal") if source is not None else None
-        self._run.score.on_cancel = lambda: self._on_signal(recorded or signal.SIGINT)
+        number = recorded or signal.SIGINT
+        self._run.score.on_cancel = lambda: loop.call_soon_threadsafe(self._on_signal, number)
         try:
             self._begin()
             while self._tasks:
@@ -121,11 +142,24 @@ class PlanRun:
         try:
             if self._options.model:
                 run.default_model = parse_model_name(self._options.model)
-            models = {self._model_of(step) for step in self._plan.steps}
+            own = [step for step in self._plan.steps if not step.has_agent]
             if run.source is None:
-                for name in sorted(models):
+                for name in sorted({self._model_of(step) for step in own}):
                     find_provider(*name)
+            for step in self._plan.steps:
+                if step.has_agent:
+                    find_adapter(step.cli, step.command)
+            if self._has_agents and not (self._options.trusts or self._options.is_isolated):
+                run.refuse_untrusted()
             self._workspace = self._make_workspace()
+            self._agents = AgentSteps(
+                run,
+                self._plan,
+                self._workspace.path,
+                Redactor(provider_secrets()),
+                self._options.is_isolated,
+                self._hidden(),
+            )
         except BernsteinError:
             run.discard()
             raise
@@ -133,6 +167,12 @@ class PlanRun:
         run.describe({"tree": self._workspace.tree_digest})
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
         self._apply(self._schedule.start())
+
+    def _hidden(self) -> list[Path]:
+        """What an isolated agent finds empty."""
+        source = self._run.source
+        hidden = [self._run.sdd.path, self._settings.keys_dir]
+        return hidden if source is None else [*hidden, source.path]
 
     def _make_workspace(self) -> Workspace:
         if self._options.in_place:
@@ -149,7 +189,7 @@ class PlanRun:
         if status != "completed":
             self._apply(self._schedule.cancel(self._missed))
         output = digest_of(self._artifacts) if self._artifacts else None
-        run.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
+        run.append_end(status, reason, output)
         run.close(status)
         if isinstance(self._error, UsageError):
             raise self._error
@@ -264,12 +304,25 @@ class PlanRun:
         self._observer.unit_started(unit)
         self._run.score.enter()
         # What the task is told is fixed here, in the row's turn, not when its request is made.
-        brief = self._brief(unit, unit.task) if unit.task is not None else None
+        brief: TaskBrief | AgentAttempt | BernsteinError | None = None
+        if unit.task is not None and unit.step.has_agent:
+            brief = self._prepare_agent(unit)
+        elif unit.task is not None:
+            brief = self._brief(unit, unit.task)
         task = asyncio.get_running_loop().create_task(
             self._work(unit, brief), name=unit.step.step_id
         )
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+
+    def _prepare_agent(self, unit: Unit) -> AgentAttempt | BernsteinError:
+        """What an agent's attempt needs; what keeps it from being made is raised in its task."""
+        try:
+            attempt = self._agents.prepare(unit)
+        except BernsteinError as error:
+            return error
+        self._run.append(event.AGENT_STARTED, attempt.started(), unit.unit_id)
+        return attempt
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -301,7 +354,7 @@ class PlanRun:
         for task in self._tasks:
             task.cancel()
 
-    async def _work(self, unit: Unit, brief: TaskBrief | None) -> None:
+    async def _work(self, unit: Unit, brief: Brief) -> None:
         """Do a unit, then write what follows from its outcome."""
         code: ErrorCode
         try:
@@ -329,9 +382,17 @@ class PlanRun:
             self._failures.append(f"{unit.unit_id}: {code}: {detail}")
         return transitions
 
-    async def _outcome(self, unit: Unit, brief: TaskBrief | None) -> Callable[[], list[Transition]]:
+    async def _outcome(self, unit: Unit, brief: Brief) -> Callable[[], list[Transition]]:
         """Do the unit's work; what is returned tells the schedule, once it is the lane's turn."""
         scope = CallScope(self._run, unit.unit_id, unit.unit_id)
+        if isinstance(brief, BernsteinError):
+            raise brief
+        if isinstance(brief, AgentAttempt):
+            result = await self._run_agent(unit, brief)
+            return lambda: self._agent_done(unit, result)
+        if unit.kind == "decompose" and unit.step.has_agent:
+            # A whole step is one task to it: how it goes about it is its own business.
+            return lambda: self._decomposed(unit, [single_task(unit.step)])
         if unit.kind == "decompose":
             tasks = await self._decompose(unit.step, scope)
             return lambda: self._decomposed(unit, tasks)
@@ -342,6 +403,59 @@ class PlanRun:
         if broken:
             return lambda: self._failed(unit, "signal_failed", "; ".join(broken))
         return lambda: self._done(unit)
+
+    async def _run_agent(self, unit: Unit, attempt: AgentAttempt) -> AgentResult:
+        """Run an agent to its end, and chain what was seen of it in its turn."""
+        score, ended = self._run.score, None
+        score.go_away()
+        try:
+            ended = await attempt.work()
+        except BaseException:
+            # Cancelled, or after a miss: what was seen is chained all the same.
+            attempt.finish(None)
+            raise
+        finally:
+            score.come_back()
+        await self._turn(unit.unit_id)
+        result = attempt.finish(ended)
+        if result.outcome == "cancelled":
+            await self._turn(unit.unit_id)  # which does not come: the run is cancelled here
+        return result
+
+    def _agent_done(self, unit: Unit, result: AgentResult) -> list[Transition]:
+        """Bring over what an agent changed, and say how the unit ended."""
+        code = _CODES.get(result.outcome)
+        try:
+            if code is None:
+                changes = result.copy.changes()
+                result.copy.merge(changes)
+                self._chain_changes(unit, changes)
+        except (UnsafePathError, WorkspaceError) as error:
+            return self._failed(unit, "file_refused", str(error).split("\n", 1)[0])
+        finally:
+            result.copy.remove()
+        return self._done(unit) if code is None else self._failed(unit, code, result.detail)
+
+    def _chain_changes(self, unit: Unit, changes: list[Change]) -> None:
+        written: list[str] = []
+        for change in changes:
+            path = self._workspace.path / change.path
+            if change.kind == "removed":
+                self._artifacts.pop(change.path, None)
+                removed = event.artifact_removed(unit.unit_id, change.path)
+                self._run.append(event.ARTIFACT_REMOVED, removed, unit.unit_id)
+                continue
+            is_link = path.is_symlink()
+            content = os.fsencode(path.readlink()) if is_link else path.read_bytes()
+            ref = digest_of_bytes(content)
+            self._artifacts[change.path] = ref.digest
+            written.append(change.path)
+            self._run.append(
+                event.ARTIFACT_WRITTEN,
+                event.artifact_written(unit.unit_id, change.path, ref),
+                unit.unit_id,
+            )
+        self._task_files[unit.unit_id] = tuple(written)
 
     def _decomposed(self, unit: Unit, tasks: list[Task]) -> list[Transition]:
         self._observer.unit_ended(unit, None, "")
@@ -423,10 +537,15 @@ class PlanRun:
     def _earlier_files(self, step: Step, task: Task) -> tuple[tuple[str, str], ...]:
         """The files of the steps and tasks that this task waits for."""
         steps = {other.step_id: other for other in self._plan.steps}
-        paths = [p for step_id in step.depends_on for p in steps[step_id].files]
+        paths = [p for step_id in step.depends_on for p in self._files_of(steps[step_id])]
         paths += [p for task_id in task.depends_on for p in self._task_files[task_id]]
         written = [p for p in dict.fromkeys(paths) if p in self._artifacts]
         return read_earlier(written, self._workspace.path)
+
+    def _files_of(self, step: Step) -> tuple[str, ...]:
+        """The declared files of a step, and those that an agent wrote for it."""
+        by_agent = self._task_files.get(single_task(step).task_id, ()) if step.has_agent else ()
+        return (*step.files, *by_agent)
 
     async def _check(self, unit: Unit, scope: CallScope) -> list[str]:
         """Look at each completion signal; a line for each that does not hold."""
@@ -460,10 +579,10 @@ class PlanRun:
         return broken
 
 
-def _refuse_other_agents(plan: Plan) -> None:
-    for step in plan.steps:
-        if step.cli != "builtin":
-            raise UsageError(
-                f"step {step.step_id!r} asks for the agent {step.cli!r}; this version does steps "
-                "with the builtin agent alone\n  set `cli: builtin` or `cli: auto` in the plan"
-            )
+def _auto_agent(sdd: SddDir, settings: Settings) -> str:
+    """What `auto` stands for: in a replay as it was recorded, else what is installed."""
+    if settings.replay_run_id is None:
+        return choose_installed()
+    # A recording that says nothing of it is from when `auto` was the built-in agent.
+    recorded = sdd.find_recording(settings.replay_run_id).read_info().get("auto")
+    return recorded if recorded in CLIS else "builtin"

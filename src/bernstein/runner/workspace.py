@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes, digest_of
-from bernstein.errors import WorkspaceError
+from bernstein.errors import UnsafePathError, WorkspaceError
 from bernstein.files import inside, write_file
 from bernstein.settings import child_environment
 from bernstein.tree import copy_tree, file_digest, manifest
@@ -55,18 +55,90 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
     Raises:
         WorkspaceError: The folder is too large, or holds what cannot be copied.
     """
-    repository = _git_top(folder)
-    if repository is None:
-        copy_tree(folder, run.workspace)
-        path = run.workspace
-    else:
-        _add_worktree(repository, run.workspace)
-        path = run.workspace / folder.resolve().relative_to(repository)
-        path.mkdir(parents=True, exist_ok=True)
+    path = _copy(folder, run.workspace)
     base = manifest(path)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
     return Workspace(path, digest_of(base).digest)
+
+
+def _copy(folder: Path, target: Path) -> Path:
+    """Make ``target`` a copy of a folder, or of the repository that it is in; where it is there."""
+    repository = _git_top(folder)
+    if repository is None:
+        copy_tree(folder, target)
+        return target
+    _add_worktree(repository, target)
+    path = target / folder.resolve().relative_to(repository)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCopy:
+    """A copy of a run's workspace that one agent works in.
+
+    Attributes:
+        path: The folder that the agent sees as its own.
+        root: What was made for it.
+        main: The run's workspace.
+        base: Paths and digests of the files that it began with.
+    """
+
+    path: Path
+    root: Path
+    main: Path
+    base: dict[str, str]
+
+    def changes(self) -> list[Change]:
+        """What the agent changed, by path, without what git ignores.
+
+        Raises:
+            WorkspaceError: Git fails.
+        """
+        changes = _changes(self.base, manifest(self.path))
+        if not changes or _git_top(self.path) is None:
+            return changes
+        paths = "\0".join(change.path for change in changes)
+        ignored = _git(self.path, "check-ignore", "-z", "--stdin", stdin=paths, check=False) or ""
+        names = set(ignored.split("\0"))
+        return [change for change in changes if change.path not in names]
+
+    def merge(self, changes: list[Change]) -> None:
+        """Bring changes over into the run's workspace.
+
+        Raises:
+            UnsafePathError: Another step has changed one of these files since.
+        """
+        targets = {change.path: inside(self.main, change.path) for change in changes}
+        for change in changes:
+            now, new = file_digest(targets[change.path]), file_digest(self.path / change.path)
+            if now not in {self.base.get(change.path), new} or _in_the_way(targets[change.path]):
+                raise UnsafePathError(
+                    f"{change.path} was changed by another step at the same time\n"
+                    "  let one of the two depend on the other, with `depends_on:` in the plan"
+                )
+        for change in changes:
+            _bring_over(change, self.path / change.path, targets[change.path])
+
+    def remove(self) -> None:
+        """Take the copy away."""
+        if _git_top(self.root) is not None:
+            _git(self.main, "worktree", "remove", "--force", str(self.root), check=False)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def make_agent_copy(workspace: Path, target: Path) -> AgentCopy:
+    """Copy a run's workspace for one agent; what an earlier attempt left there goes.
+
+    Raises:
+        WorkspaceError: It is too large, or holds what cannot be copied.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if target.exists():
+        AgentCopy(target, target, workspace, {}).remove()
+    path = _copy(workspace, target)
+    return AgentCopy(path, target, workspace, manifest(path))
 
 
 def folder_in_place(folder: Path) -> Workspace:
@@ -81,8 +153,10 @@ def find_changes(run: RunDir) -> list[Change]:
         WorkspaceError: The run has no workspace (any more).
     """
     info = _read_base(run)
-    base: dict[str, str] = info["files"]
-    now = manifest(Path(info["path"]))
+    return _changes(info["files"], manifest(Path(info["path"])))
+
+
+def _changes(base: dict[str, str], now: dict[str, str]) -> list[Change]:
     changes = [Change(path, "added") for path in now.keys() - base.keys()]
     changes += [Change(path, "removed") for path in base.keys() - now.keys()]
     changes += [Change(p, "changed") for p in base.keys() & now.keys() if base[p] != now[p]]
@@ -154,16 +228,19 @@ def apply_changes(run: RunDir, changes: list[Change]) -> None:
     folder, workspace = Path(info["folder"]), Path(info["path"])
     targets = {change.path: inside(folder, change.path) for change in changes}
     for change in changes:
-        target, source = targets[change.path], workspace / change.path
-        if change.kind == "removed":
-            target.unlink(missing_ok=True)
-        elif source.is_symlink():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            target.symlink_to(source.readlink())
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+        _bring_over(change, workspace / change.path, targets[change.path])
+
+
+def _bring_over(change: Change, source: Path, target: Path) -> None:
+    if change.kind == "removed":
+        target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        target.unlink(missing_ok=True)
+        target.symlink_to(source.readlink())
+    else:
+        shutil.copy2(source, target)
 
 
 def _in_the_way(target: Path) -> bool:
@@ -186,13 +263,14 @@ def _read_base(run: RunDir) -> JsonObject:
 # --- git
 
 
-def _git(folder: Path, *arguments: str, check: bool = True) -> str | None:
+def _git(folder: Path, *arguments: str, check: bool = True, stdin: str | None = None) -> str | None:
     """What git prints, or None where it fails and that is an answer."""
     try:
         done = subprocess.run(  # noqa: S603 - arguments are ours
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
             capture_output=True,
             check=False,
+            input=stdin,
             env=child_environment("GIT_"),
             encoding="utf-8",
             errors="surrogateescape",

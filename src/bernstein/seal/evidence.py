@@ -353,6 +353,9 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
     info = run.read_info()
     for kept in (info, *(info.get("agents") or {}).values()):
         found += [as_ref(text) for text in ((kept.get("home") or {}).get("files") or {}).values()]
+        # What an agent printed.
+        for attempt in kept.get("attempts") or ():
+            found += [as_ref(attempt.get(name)) for name in ("output", "errors")]
     return {ref for ref in found if ref is not None} | _fixture_refs(run)
 
 

@@ -261,18 +261,34 @@ def _other_model(
         yield Report("model_fallback", {"asked_tier": wanted_tier, "answered_tier": tier})
 
 
-_SNAPSHOT = re.compile(r"[-@:](?:latest|preview|\d{2,8}(?:-\d\d)*(?:-\d\d)*|v\d+(?::\d+)?)$")
+# What a name ends in that says when its model was made.
+_DATE = re.compile(r"[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{4}|\d\d-\d\d|\d\d-\d{4})(?=$|[-:@.])")
+_WORD = re.compile(r"[a-z]+|\d+[a-z]*")
+# Words that tell one model of a family from another.
+_SIZES = frozenset(
+    {"nano", "micro", "mini", "lite", "small", "medium", "large", "xl", "max", "ultra", "plus"}
+    | {"pro", "flash", "turbo", "instant", "haiku", "sonnet", "opus"}
+)
 
 
 def is_same_model(asked: str, answered: str) -> bool:
-    """Whether an answer's model is the one that was asked for, by an alias or a dated name."""
-    one, other = _plain_name(asked), _plain_name(answered)
-    return one == other or one.startswith(other) or other.startswith(one)
+    """Whether an answer's model is the one that was asked for, by an alias or a dated name.
+
+    Words may be added or left out (a vendor, ``preview``, where it runs), but none that names a
+    size, and no number: those are of another model.
+    """
+    differing = _words(asked) ^ _words(answered)
+    if not _words(asked) & _words(answered):
+        return asked == answered
+    return not any(word in _SIZES or _is_number(word) for word in differing)
 
 
-def _plain_name(name: str) -> str:
-    """A model's name without the gateway's path to it, and without its date."""
-    plain = name.rsplit("/", 1)[-1].lower().replace(".", "-")
-    while (shorter := _SNAPSHOT.sub("", plain)) != plain:
-        plain = shorter
-    return plain
+def _words(name: str) -> frozenset[str]:
+    plain = name.rsplit("/", 1)[-1].lower().removesuffix(".gguf")
+    words = _WORD.findall(_DATE.sub("", plain))
+    return frozenset(words)
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word is a version or a size; a context's length and a point zero are not."""
+    return word[0].isdigit() and word != "0" and not re.fullmatch(r"\d+k", word)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from bernstein.events.provider_state import MutationKind, Seen, capability
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bernstein.canonical import JsonObject, JsonValue
     from bernstein.recording.exchanges import ExchangeEnd
     from bernstein.wire.protocol import Kind
@@ -40,6 +42,8 @@ class Sights:
         self._kinds: dict[str, set[Kind]] = {}
         self._asked: dict[str, set[str]] = {}  # what of a provider's own features was asked for
         self._cut: set[str] = set()
+        self._called: set[str] = set()
+        self._clients: dict[str, tuple[Mapping[MutationKind, Seen], bool]] = {}
 
     def asked(self, provider: str, kind: Kind, body: JsonValue, *, has_lane: bool) -> None:
         """A model was asked; ``has_lane``: the request says which conversation it goes on."""
@@ -58,17 +62,35 @@ class Sights:
             if isinstance(edit, dict):
                 asked.add(str(edit.get("type", "")).rsplit("_", 1)[0])
 
+    def called(self, provider: str) -> None:
+        """A model was asked through its SDK, which shows nothing of what is not in the answer."""
+        self._called.add(provider)
+
+    def client_ended(
+        self, client: str, sight: Mapping[MutationKind, Seen], *, is_whole: bool
+    ) -> None:
+        """A client ended, whose output shows what ``sight`` says where it came to its end."""
+        was_whole = self._clients.get(client, (sight, True))[1]
+        self._clients[client] = (sight, was_whole and is_whole)
+
     def ended(self, provider: str, end: ExchangeEnd) -> None:
         """A response ended; one that was cut, or not read to its end, hid something."""
         if end in {"cut", "left"}:
             self._cut.add(provider)
 
     def capabilities(self) -> list[JsonObject]:
-        """The payload of each provider's row, by name."""
-        return [capability(name, self._seen(name)) for name in sorted(self._kinds)]
+        """The payload of each provider's and client's row, by name."""
+        names = self._kinds.keys() | self._called
+        seen = {name: self._seen(name) for name in names}
+        for client, (sight, is_whole) in self._clients.items():
+            seen[client] = {
+                kind: at if is_whole else Seen("incomplete", at.channel)
+                for kind, at in sight.items()
+            }
+        return [capability(name, seen[name]) for name in sorted(seen)]
 
     def _seen(self, provider: str) -> dict[MutationKind, Seen]:
-        kinds, asked = self._kinds[provider], self._asked[provider]
+        kinds, asked = self._kinds.get(provider, set()), self._asked.get(provider, set())
         wire, blind, unasked = (
             Seen("observed", "wire"),
             Seen("declared-blind"),
@@ -94,6 +116,10 @@ class Sights:
         if "truncation" in asked:
             # What was left out is said nowhere.
             seen["truncation"] = blind
+        if provider in self._called:
+            seen |= {"thinking_clearing": blind, "model_fallback": blind}
+        if not kinds:
+            seen["held_state_reference"] = unasked
         if provider in self._cut:
             for kind in _IN_RESPONSES:
                 at = seen[kind]

@@ -6,6 +6,7 @@ it; in a replay it is given no real key, and every proxy variable names a door t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bernstein.capture.gateway.compaction import codex_settings, gemini_settings, with_policy
 from bernstein.files import make_private
 from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
@@ -24,6 +26,7 @@ from bernstein.wire.protocol import PROVIDERS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from bernstein.capture.gateway.compaction import CompactionPolicy
     from bernstein.capture.gateway.server import GatewayServer
 
 # What clients are told so that they talk to nobody but the gateway.
@@ -77,9 +80,10 @@ def environment(
     *,
     is_replay: bool,
     key_names: Sequence[str] | None = None,
+    policy: CompactionPolicy | None = None,
 ) -> dict[str, str]:
     """The environment of the child; settings of ours are not in it."""
-    env = child_environment()
+    env = with_policy(child_environment(), policy)
     real_home = env.get("HOME", "")
     env |= _QUIET | {
         "HOME": str(made.home),
@@ -98,7 +102,7 @@ def environment(
         env |= no_keys(key_names)
         env |= dict.fromkeys(_PROXIES, f"http://127.0.0.1:{server.port}")
         env |= {name: _SHUT for name in env if _ELSEWHERE.search(name) and name not in ours}
-    _write_configuration(server, made)
+    _write_configuration(server, made, policy)
     return env
 
 
@@ -124,7 +128,9 @@ def no_keys(names: Iterable[str] | None) -> dict[str, str]:
     return dict.fromkeys(known if names is None else names, _NO_KEY)
 
 
-def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
+def _write_configuration(
+    server: GatewayServer, made: Surroundings, policy: CompactionPolicy | None
+) -> None:
     """The files of clients that take no base URL from the environment."""
     codex = made.home / ".codex"
     make_private(codex)
@@ -134,6 +140,7 @@ def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
         'approval_policy = "never"\n'
         'sandbox_mode = "danger-full-access"\n'
         "check_for_update_on_startup = false\n"
+        f"{codex_settings(policy)}"
         "[model_providers.bernstein]\n"
         'name = "bernstein"\n'
         f'base_url = "{server.base_url("openai")}"\n'
@@ -147,11 +154,13 @@ def _write_configuration(server: GatewayServer, made: Surroundings) -> None:
     path.chmod(0o600)
     gemini = made.home / ".gemini"
     make_private(gemini)
-    (gemini / "settings.json").write_text(
-        '{"security":{"auth":{"selectedType":"gemini-api-key"}},'
-        '"privacy":{"usageStatisticsEnabled":false},'
-        '"general":{"disableAutoUpdate":true,"disableUpdateNag":true}}\n'
-    )
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+        **gemini_settings(policy),
+    }
+    (gemini / "settings.json").write_text(json.dumps(settings) + "\n")
 
 
 def wait_for(

@@ -94,6 +94,7 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
                 session.upstreams,
                 is_replay=session.is_replay,
                 key_names=session.known_key_names,
+                policy=session.policy,
             )
             hidden = [sdd.path, settings.keys_dir]
             if session.run.source is not None:

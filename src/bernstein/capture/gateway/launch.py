@@ -129,7 +129,8 @@ def main(channel: socket.socket) -> int:
         if is_isolated:
             _arrange(what["binds"], what["hidden"])
             _give_up_rights()
-            os.setsid()  # a terminal of its own would take what it types for the user's
+            if os.getsid(0) != os.getpid():
+                os.setsid()  # a terminal of its own would take what it types for the user's
         os.chdir(what["cwd"])
     except OSError as error:
         say(f"the command cannot be isolated: {error}")

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from bernstein.errors import UsageError
 
@@ -32,9 +32,21 @@ _SERVICES = ("/run",)
 class Launcher:
     """One command that is about to be started."""
 
-    def __init__(self, *, is_isolated: bool, is_quiet: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        is_isolated: bool,
+        is_quiet: bool = False,
+        output: BinaryIO | None = None,
+        errors: BinaryIO | None = None,
+    ) -> None:
         """Start what becomes the command.
 
+        Args:
+            is_isolated: Whether it is kept in namespaces of its own.
+            is_quiet: Whether what it prints goes nowhere.
+            output, errors: Where what it prints goes, in a session of its own and without an
+                input; else its standard streams are ours.
         Raises:
             UsageError: It is to be isolated, and this system does not allow that.
         """
@@ -43,13 +55,16 @@ class Launcher:
         self._is_isolated = is_isolated
         self.listener: socket.socket | None = None
         ours, theirs = socket.socketpair()
-        output = subprocess.DEVNULL if is_quiet else None
+        is_apart = output is not None
+        nowhere = subprocess.DEVNULL if is_quiet else None
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - a program of ours
                 [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                stdout=output,
-                stderr=output,
+                stdin=subprocess.DEVNULL if is_apart else None,
+                stdout=output or nowhere,
+                stderr=errors or nowhere,
+                start_new_session=is_apart,
             )
         self._channel = ours
         ours.settimeout(_ANSWER_S)

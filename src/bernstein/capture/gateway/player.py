@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bernstein.wire.chained import Terms
     from bernstein.wire.key import Match, Request
 
+_TURN_S = 1.0  # how long a turn is waited for before it is looked whether it can come
+_IN_PLAN_BOUND_S = 60.0  # in a plan a request of one lane waits for rows of other agents too
 _LEFT_BOUND_S = 120.0  # how long we wait for a client to give up where it gave up
 
 
@@ -87,6 +89,8 @@ class Player:
         self._rerun = rerun
         self._rows = wire.run.source_exchanges(wire.lane)
         self.hold = CausalHold(self._rows, first_quotes(self._rows, wire.run.store.blobs))
+        if wire.run.follows_score:
+            self.hold.bound_s = _IN_PLAN_BOUND_S
         self._queues: dict[tuple[str, str], deque[ExchangeRow]] = {}
         for row in sorted(self._rows, key=lambda row: row.seq):
             self._queues.setdefault((row.lane, row.key), deque()).append(row)
@@ -159,9 +163,12 @@ class Player:
                 yield piece.data
             if row.end == "left":
                 # It got no more when it was recorded, and gave up: it gets no more now.
+                response.lingers = True
                 yield Linger(_LEFT_BOUND_S)
             yield from self._wait(self.hold.wait_to_end(row))
+            yield from self._turn(row.lane)
         except GeneratorExit:
+            self._wire.run.score.pass_on(row.lane)
             response.end = "left"
             if row.end != "left":
                 self._give_back(row)
@@ -196,7 +203,9 @@ class Player:
         """What is done before the request that ``row`` answers begins."""
         try:
             yield from self._wait(self.hold.wait_to_begin(row))
+            yield from self._turn(row.lane)
         except GeneratorExit:
+            self._wire.run.score.pass_on(row.lane)
             self._give_back(row)
 
     def _hold_back(self, row: ExchangeRow, piece: int) -> Policy:
@@ -205,6 +214,14 @@ class Player:
     def _wait(self, ticket: Future[None] | None) -> Policy:
         if ticket is not None and not (yield Wait(ticket, self.hold.bound_s)):
             self.hold.expire()
+
+    def _turn(self, lane: str) -> Policy:
+        """In a plan: wait until a lane may write its next row, as long as that one can come."""
+        score = self._wire.run.score
+        while self._wire.run.follows_score:
+            if (yield Wait(score.turn_of_agent(lane), _TURN_S)):
+                return
+            score.loosen_if_stalled()
 
     def _give_back(self, row: ExchangeRow) -> None:
         with self._wire.lock:

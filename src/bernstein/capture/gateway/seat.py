@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import digest_of
 from bernstein.capture.gateway.app import Gateway
+from bernstein.capture.gateway.compaction import (
+    SWITCHES,
+    apply_compaction_policy,
+    recorded_policy,
+)
 from bernstein.capture.gateway.home import Home, home_of, read_home
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.server import GatewayServer
 from bernstein.capture.gateway.wire_run import WireRun
-from bernstein.settings import named_url, provider_key_names
+from bernstein.settings import named_url, provider_key_names, set_variables
 from bernstein.tree import tree_digests
 from bernstein.wire.chained import Terms, terms_of
 from bernstein.wire.folders import Folders
@@ -99,6 +104,12 @@ class Seat:
             self.kept_home = read_home(Path.home(), chosen)
         for secret in self.kept_home.secrets():
             redactor.know(secret)
+        # Before there were policies a recording has none, and its replay is told nothing either.
+        self.policy = (
+            apply_compaction_policy(set_variables(SWITCHES), deterministic=run.is_deterministic)
+            if recorded is None
+            else recorded_policy(info)
+        )
         self._describe(terms, redactor)
         self.wire = WireRun(run, terms, redactor, options.lane)
         self.player = (
@@ -131,6 +142,7 @@ class Seat:
             left_out = () if run.source is None else (run.source.path,)
             entries = tree_digests(options.folder, (run.sdd.path, *left_out))
             said |= {"tree": digest_of(entries).digest, "tree_entries": entries}
+            said |= {} if self.policy is None else {"compaction": self.policy.to_json()}
         run.describe_at(options.lane, said)
 
     def serve(self, listener: socket.socket | None) -> GatewayServer:
@@ -147,6 +159,11 @@ class Seat:
         """The variables that held a key when this was recorded; None where that is not known."""
         is_known = bool(self.key_names or self.kept_home.credentials)
         return self.key_names if is_known else None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether something is asked that is still to be answered."""
+        return any(not response.lingers for _, response in list(self.wire.open.values()))
 
     def write_home(self) -> None:
         """Write the files of the private home that the profile names."""

@@ -88,6 +88,11 @@ class GatewayServer:
             daemon=True,
         )
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still serves."""
+        return self._thread.is_alive()
+
     def base_url(self, provider: str) -> str:
         """Where a client finds a provider; it holds the run's secret."""
         return f"http://127.0.0.1:{self.port}{self.gateway.base_path(provider)}"

@@ -126,8 +126,7 @@ class GatewaySession(Seat):
         self.end_open()
         run, said = self.run, sys.stderr.write
         status: event.RunStatus = "completed" if code == 0 else "failed"
-        self.wire.finish()
-        run.append(event.RUN_FINISHED, event.run_finished(status, None, None))
+        run.append_end(status)
         run.close(status)
         if run.seal_problem is not None:
             said(f"bernstein: the run is not sealed: {run.seal_problem}\n")

@@ -61,8 +61,7 @@ def import_taped(
         for piece in item.pieces:
             wire.add(exchange, response, piece)
         wire.end(exchange, response)
-    wire.finish()
-    run.append(event.RUN_FINISHED, event.run_finished("completed", None, None))
+    run.append_end("completed")
     run.close("completed")
     if run.seal_problem is not None:
         raise SealError(run.seal_problem)

@@ -21,7 +21,6 @@ from bernstein.wire.history import KEY_LANE_CHARS, Histories, is_key_lane, reque
 from bernstein.wire.key import Match, Request, match_of, without_secrets
 from bernstein.wire.protocol import MODEL_KINDS, READ_KINDS, Kind, kind_of, model_of
 from bernstein.wire.reported import mutation_of_report
-from bernstein.wire.sight import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +73,7 @@ class Response:
         is_all: Whether the last piece of a served one is among the chunks.
         said: What a served one comes to, where it was sent as it was recorded.
         to_recorded: Makes of the ids in a served one those of the recording.
+        lingers: Whether no more of it comes: the recorded client had given up here.
     """
 
     status: int = 0
@@ -83,6 +83,7 @@ class Response:
     is_all: bool = False
     said: Said | None = None
     to_recorded: Callable[[str], str] | None = None
+    lingers: bool = False
 
     @property
     def body(self) -> bytes:
@@ -116,7 +117,7 @@ class WireRun:
         self._count = run.exchange_count
         self._lanes: dict[tuple[str, ...], str] = {}
         self._histories = Histories()
-        self._sights = Sights()
+        self.request_count = 0
         self.lock = threading.Lock()  # never held while a file is written
         self.open: dict[int, tuple[Exchange, Response]] = {}
 
@@ -165,6 +166,7 @@ class WireRun:
         with self.run.rows():
             seq, after = self._count.begun, self._count.done
             self._count.begun += 1
+            self.request_count += 1
             digest = match.digest
             if kind in MODEL_KINDS:
                 model = model_of(kept.path, match.body)
@@ -183,16 +185,10 @@ class WireRun:
         """What a request shows of a changed context."""
         if kind in READ_KINDS:
             has_lane = not is_key_lane(lane, match.key)
-            self._sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
+            self.run.sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
         reports = request_reports(kind, kept.path, match, lane, self._histories)
         profile, prepare = self.terms.profile, self.terms.folders.to_variables
         return [mutation_of_report(report, profile, prepare) for report in reports]
-
-    def finish(self) -> None:
-        """Chain what of each provider could be seen; after the last response."""
-        if self.run.watches_context:
-            for payload in self._sights.capabilities():
-                self.run.append(event.PROVIDER_STATE_CAPABILITY, payload)
 
     def add(self, exchange: Exchange, response: Response, data: bytes) -> None:
         """A piece of a response has come."""
@@ -223,7 +219,7 @@ class WireRun:
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._count.done += 1
             if exchange.kind in READ_KINDS:
-                self._sights.ended(exchange.kept.provider, response.end)
+                self.run.sights.ended(exchange.kept.provider, response.end)
             self._chain(exchange, said)
 
     def _chained_text(self, response: Response) -> Callable[[str], str]:

@@ -1,0 +1,148 @@
+"""An agent's process beside its gateway: started, watched, ended with all that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from bernstein.capture.gateway.child import environment, surroundings
+from bernstein.capture.gateway.launcher import Launcher
+from bernstein.files import make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bernstein.capture.gateway.seat import Seat
+
+_POLL_S = 0.02
+_TERM_S = 5.0
+_READ_BYTES = 2**20
+
+
+@dataclass(slots=True)
+class Ended:
+    """How a process ended: its code, negative for a signal; and whether its time was up."""
+
+    code: int
+    was_timed_out: bool = False
+
+
+class AgentProcess:
+    """One run of an agent's command; ``run`` ends with it, whatever happens."""
+
+    def __init__(
+        self, seat: Seat, folder: Path, hidden: Sequence[Path], outputs: Path, *, is_isolated: bool
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            seat: Its place at the run.
+            folder: Where it works.
+            hidden: Folders that an isolated agent finds empty.
+            outputs: Where ``stdout`` and ``stderr`` go, files that outlive us.
+            is_isolated: Whether it is kept in namespaces of its own.
+        """
+        self._seat = seat
+        self._folder = folder
+        self._hidden = hidden
+        self._is_isolated = is_isolated
+        make_private(outputs)
+        self.stdout, self.stderr = outputs / "stdout", outputs / "stderr"
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float,
+        take: Callable[[bytes], None],
+        end_with: Callable[[], int | None],
+    ) -> Ended:
+        """Run a command to its end.
+
+        Args:
+            argv: The command.
+            timeout_s: When it is ended.
+            take: Is given what it prints, as it comes.
+            end_with: Says the signal that it is to be ended with now; None lets it go on.
+        Raises:
+            UsageError: It cannot be started.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        seat = self._seat
+        # A file, not a pipe: a client that ends at once loses what a pipe has not taken yet.
+        with _new_file(self.stdout) as output, _new_file(self.stderr) as errors:
+            launcher = Launcher(is_isolated=self._is_isolated, output=output, errors=errors)
+        process = launcher.process
+        try:
+            server = seat.serve(launcher.listener)
+            with server, surroundings(seat.home, seat.tmp) as made, self.stdout.open("rb") as said:
+                seat.write_home()
+                env = environment(
+                    server,
+                    made,
+                    seat.upstreams,
+                    is_replay=seat.is_replay,
+                    key_names=seat.known_key_names,
+                    policy=seat.policy,
+                )
+                launcher.run(argv, env, self._folder, self._hidden)
+                try:
+                    while process.poll() is None:
+                        _feed(said, take)
+                        if not server.is_alive:
+                            await _end(process, signal.SIGTERM)
+                        elif (number := end_with()) is not None:
+                            await _end(process, number)
+                        elif time.monotonic() > deadline_s:
+                            await _end(process, signal.SIGTERM)
+                            return Ended(process.wait(), was_timed_out=True)
+                        await asyncio.sleep(_POLL_S)
+                    return Ended(process.wait())
+                finally:
+                    _end_all(process, server.gateway.token)
+                    _feed(said, take)
+        finally:
+            launcher.close()
+            seat.end_open()
+
+
+def _new_file(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+def _feed(said: BinaryIO, take: Callable[[bytes], None]) -> None:
+    while data := said.read(_READ_BYTES):
+        take(data)
+
+
+async def _end(process: subprocess.Popen[bytes], number: int) -> None:
+    """Signal a process and its group, and kill them where that is not enough."""
+    _signal_group(process, number)
+    bound_s = time.monotonic() + _TERM_S
+    while process.poll() is None and time.monotonic() < bound_s:
+        await asyncio.sleep(_POLL_S)
+    if process.poll() is None:
+        _signal_group(process, signal.SIGKILL)
+
+
+def _end_all(process: subprocess.Popen[bytes], token: str) -> None:
+    """Kill what is left of a process: its group, and whatever was started with its gateway."""
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+    mark = token.encode()
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError, ValueError):
+            # The gateway's secret stands in the environment of all that it started.
+            if mark in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

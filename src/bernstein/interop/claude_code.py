@@ -1,0 +1,58 @@
+"""What Claude Code says of its own context: events of its stream, and rows of its transcripts.
+
+The stream spells members in snake case, a transcript in camel case; members that are not known are
+kept in the report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bernstein.events.provider_state import MutationKind
+from bernstein.wire.reported import Report, count_tokens, reported_in_response
+
+if TYPE_CHECKING:
+    from bernstein.canonical import JsonObject, JsonValue
+
+# Subtypes of system events that say that the context was changed.
+_SUBTYPES: dict[str, MutationKind] = {
+    "compact_boundary": "compaction",
+    "microcompact_boundary": "microcompaction",
+    "model_refusal_fallback": "model_fallback",
+    "memory_recall": "memory_injection",
+    "conversation_reset": "context_reset",
+}
+
+
+def reports_of(event: JsonObject) -> list[Report]:
+    """What one event, or one row of a transcript, reports."""
+    kind = event.get("type")
+    subtype = event.get("subtype") if kind == "system" else kind
+    found: list[Report] = []
+    if isinstance(subtype, str) and subtype in _SUBTYPES:
+        found.append(Report(_SUBTYPES[subtype], event, _tokens(event)))
+        if event.get("retracted_message_uuids") or event.get("retractedMessageUuids"):
+            found.append(Report("retraction", event))
+    elif kind == "assistant" and event.get("supersedes"):
+        found.append(Report("retraction", event))
+    elif kind == "stream_event" and isinstance(inner := event.get("event"), dict):
+        # Only there, and only with partial messages, does the stream show what the server edits.
+        found += reported_in_response("messages", "", None, [inner])
+    return found
+
+
+def _tokens(event: JsonObject) -> dict[str, int]:
+    """Counts of a boundary, whatever its version: some stand beside the metadata."""
+    names = ("compact_metadata", "compactMetadata", "microcompact_metadata", "microcompactMetadata")
+    metadata: JsonObject = next(
+        (event[name] for name in names if isinstance(event.get(name), dict)), {}
+    )
+    return count_tokens(
+        before=_first(metadata, "pre_tokens", "preTokens"),
+        after=_first(metadata, "post_tokens", "postTokens"),
+        cleared=_first(metadata, "cumulative_dropped_tokens", "tokens_saved", "tokensSaved"),
+    )
+
+
+def _first(metadata: JsonObject, *names: str) -> JsonValue:
+    return next((metadata[name] for name in names if name in metadata), None)
