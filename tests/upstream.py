@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
             value = json.loads(body)
         except ValueError:
             value = {}
-        self._reply(self.upstream.answer(self.path, value, number))
+        self._reply(self.upstream.answer(self.path, value, number), value.get("model"))
 
     do_GET = do_HEAD = do_POST  # noqa: N815 - names of the standard library
 
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(parts)
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: Reply, model: Any) -> None:
         time.sleep(reply.delay_s)
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
@@ -85,7 +85,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for piece in reply.pieces:
+        # As a provider does: it answers with the model that was asked for.
+        own = json.dumps(model if isinstance(model, str) else "m").encode()
+        for said in reply.pieces:
+            piece = said.replace(b'"model": "m"', b'"model": %b' % own)
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.flush()
             time.sleep(0.002)

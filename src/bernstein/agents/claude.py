@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bernstein.agents.observed import Observed, ToolUse
-from bernstein.events.provider_state import Seen
-from bernstein.interop.claude_code import reports_of
+from bernstein.interop.claude_code import SIGHT, reports_of
 
 if TYPE_CHECKING:
     from bernstein.agents.observed import AgentBrief
@@ -15,14 +14,7 @@ if TYPE_CHECKING:
 name = "claude"
 profile = "claude-code"
 provider: str | None = "anthropic"
-_STREAM = Seen("observed", "stream-json")
-sight = {
-    "compaction": _STREAM,
-    "model_fallback": _STREAM,
-    "retraction": _STREAM,
-    "context_reset": _STREAM,
-    "memory_injection": _STREAM,
-}
+sight = SIGHT
 # No tool that reaches the network by itself: in a replay tools run again.
 _TOOLS = "Bash Edit Write NotebookEdit Read Glob Grep Task TodoWrite"
 

@@ -38,7 +38,7 @@ from bernstein.errors import (
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
 from bernstein.jsonl import open_append, read_lines, utc_now
-from bernstein.recording.answer import LlmAnswer, Outcome
+from bernstein.recording.answer import LlmAnswer, Outcome, Usage
 from bernstein.recording.calls import DeterministicStore
 from bernstein.recording.coverage import Answered, Coverage, Guard, recount
 from bernstein.recording.exchanges import ExchangeRecording, ExchangeWriter, load_exchanges
@@ -409,15 +409,19 @@ class OpenRun:
             )
             usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
             if usage is not None:
-                self.spent_credits += usage.credits
-                self.input_tokens += usage.input_tokens + usage.cached_input_tokens
-                self.output_tokens += usage.output_tokens
+                self.count_usage(usage)
                 self.append(
                     event.MODEL_USAGE,
                     event.model_usage(step_id, call.provider, call.model, usage.to_json()),
                     lane,
                 )
             self._is_damaged = False
+
+    def count_usage(self, usage: Usage) -> None:
+        """Add what an answer used to the run's sums."""
+        self.spent_credits += usage.credits
+        self.input_tokens += usage.input_tokens + usage.cached_input_tokens
+        self.output_tokens += usage.output_tokens
 
     # --- the end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,31 +37,38 @@ _EXAMPLE = """\b
 Examples:
   bernstein import run.zip --trust-key FINGERPRINT
   bernstein import vcr tests/cassettes/*.yaml
+  bernstein import events --profile claude-code session.jsonl
 """
 
 
 @click.command("import", epilog=_EXAMPLE)
-@click.argument("files", metavar="BUNDLE | vcr FILE…", nargs=-1, required=True)
+@click.argument("files", metavar="BUNDLE | vcr FILE… | events FILE…", nargs=-1, required=True)
 @click.option(
     "--trust-key",
     metavar="FINGERPRINT",
     help="The key that must have sealed it; it is pinned, so its runs are verified.",
 )
-@click.option("--profile", default="generic", help="With vcr: the profile that replays match by.")
+@click.option("--profile", default="generic", help="With vcr and events: whose rules are used.")
 @click.pass_obj
 def import_(
     context: Context, files: tuple[str, ...], *, trust_key: str | None, profile: str
 ) -> int:
-    """Take a run from a bundle into this project, or make runs of cassettes.
+    """Take a run from a bundle into this project, or make runs of cassettes and files of events.
 
     A bundle is taken once all of it holds. Of each cassette (VCR.py's YAML or JSON, also with
     binary or parsed bodies, and when/then documents) a run is made and sealed with your key:
-    that vouches for the import, not for what the cassette says.
+    that vouches for the import, not for what the cassette says. Of a file of events (a client's
+    stream or transcript, a provider's stream or body) the run holds each change of the model's
+    context that it reports, and what could not be seen in it.
     """
     if files[0] == "vcr" and len(files) > 1:
         return _import_cassettes(context, [Path(name) for name in files[1:]], profile)
+    if files[0] == "events" and len(files) > 1:
+        return _import_events(context, [Path(name) for name in files[1:]], profile)
     if len(files) != 1 or not Path(files[0]).is_file():
-        raise UsageError("name one bundle, or vcr and cassettes\n  see: bernstein import --help")
+        raise UsageError(
+            "name one bundle, or vcr or events and files\n  see: bernstein import --help"
+        )
     if trust_key is not None and (len(trust_key) != 64 or trust_key.strip("0123456789abcdef")):
         raise UsageError("a fingerprint is 64 lower-case hex digits, as `export` prints it")
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
@@ -86,4 +94,24 @@ def _import_cassettes(context: Context, paths: list[Path], profile: str) -> int:
         inexact = sum(not item.is_exact for item in taped)
         note = f"; {inexact} bodies are not as they were sent" if inexact else ""
         click.echo(f"{path}: run {run.run_id}, {len(taped)} exchanges{note}")
+    return int(failed > 0)
+
+
+def _import_events(context: Context, paths: list[Path], profile: str) -> int:
+    from bernstein.capture.gateway.taped import import_events  # noqa: PLC0415 - heavy
+
+    settings = replace(context.settings, replay_run_id=None, seed=None)
+    failed = 0
+    for path in paths:
+        try:
+            run, found = import_events(path.read_bytes(), path.name, context.sdd, settings, profile)
+        except (RecordingError, OSError) as error:
+            failed += 1
+            click.echo(f"{path}: {str(error).splitlines()[0]}", err=True)
+            continue
+        kinds = Counter(report.kind for report in found.reports)
+        said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+        click.echo(f"{path}: run {run.run_id}, {found.events} events, changes: {said}")
+        for line in found.bad_lines[:5]:
+            click.echo(f"{path}:{line}: no JSON; the lines behind it are read", err=True)
     return int(failed > 0)

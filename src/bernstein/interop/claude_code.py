@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bernstein.events.provider_state import MutationKind
+from bernstein.events.provider_state import MutationKind, Seen
 from bernstein.wire.reported import Report, count_tokens, reported_in_response
 
 if TYPE_CHECKING:
@@ -21,6 +21,16 @@ _SUBTYPES: dict[str, MutationKind] = {
     "model_refusal_fallback": "model_fallback",
     "memory_recall": "memory_injection",
     "conversation_reset": "context_reset",
+}
+
+_STREAM = Seen("observed", "stream-json")
+# What of its context the stream shows.
+SIGHT: dict[MutationKind, Seen] = {
+    "compaction": _STREAM,
+    "model_fallback": _STREAM,
+    "retraction": _STREAM,
+    "context_reset": _STREAM,
+    "memory_injection": _STREAM,
 }
 
 

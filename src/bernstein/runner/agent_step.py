@@ -7,6 +7,7 @@ came, and before anything that follows from it.
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -131,6 +132,10 @@ class AgentSteps:
         """Read what the recording says of them."""
         if self.run.source is not None:
             self.recorded = read_recorded_agents(self.run.source.journal)
+
+    def clear(self) -> None:
+        """Take away the folders in which agents worked."""
+        shutil.rmtree(self.run.dir.path / "agents", ignore_errors=True)
 
     def prepare(self, unit: Unit) -> AgentAttempt:
         """Make what one attempt needs, in its turn: it sees the files that are there now.
@@ -385,7 +390,6 @@ class AgentAttempt:
             else:
                 said[name] = blobs.put(data).to_json()
             path.unlink()
-        self._process.stdout.parent.rmdir()
         run.describe_attempt(self._unit.unit_id, said)
 
 

@@ -189,6 +189,7 @@ class PlanRun:
         if status != "completed":
             self._apply(self._schedule.cancel(self._missed))
         output = digest_of(self._artifacts) if self._artifacts else None
+        self._agents.clear()
         run.append_end(status, reason, output)
         run.close(status)
         if isinstance(self._error, UsageError):

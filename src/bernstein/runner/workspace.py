@@ -23,7 +23,7 @@ from bernstein.settings import child_environment
 from bernstein.tree import copy_tree, file_digest, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from bernstein.rundir import RunDir
 
@@ -55,20 +55,21 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
     Raises:
         WorkspaceError: The folder is too large, or holds what cannot be copied.
     """
-    path = _copy(folder, run.workspace)
+    path = _copy(folder, run.workspace, _add_worktree)
     base = manifest(path)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
     return Workspace(path, digest_of(base).digest)
 
 
-def _copy(folder: Path, target: Path) -> Path:
+def _copy(folder: Path, target: Path, copy_repository: Callable[[Path, Path], None]) -> Path:
     """Make ``target`` a copy of a folder, or of the repository that it is in; where it is there."""
     repository = _git_top(folder)
     if repository is None:
         copy_tree(folder, target)
         return target
-    _add_worktree(repository, target)
+    copy_repository(repository, target)
+    _lay_over(repository, target)
     path = target / folder.resolve().relative_to(repository)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -123,8 +124,6 @@ class AgentCopy:
 
     def remove(self) -> None:
         """Take the copy away."""
-        if _git_top(self.root) is not None:
-            _git(self.main, "worktree", "remove", "--force", str(self.root), check=False)
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -135,9 +134,8 @@ def make_agent_copy(workspace: Path, target: Path) -> AgentCopy:
         WorkspaceError: It is too large, or holds what cannot be copied.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if target.exists():
-        AgentCopy(target, target, workspace, {}).remove()
-    path = _copy(workspace, target)
+    shutil.rmtree(target, ignore_errors=True)
+    path = _copy(workspace, target, _clone)
     return AgentCopy(path, target, workspace, manifest(path))
 
 
@@ -304,6 +302,28 @@ def _add_worktree(repository: Path, target: Path) -> None:
         )
     _git(repository, "worktree", "add", "--detach", "--quiet", str(target), "HEAD")
     target.chmod(0o700)
+
+
+def _clone(repository: Path, target: Path) -> None:
+    """A repository of its own with the same objects, at the same commit, and no remote.
+
+    Not another worktree: clients tell the model where the repository of a worktree lies, which is
+    another place in each project, and cannot be found by an agent that is isolated.
+    """
+    _git(repository, "clone", "--shared", "--quiet", "--no-checkout", str(repository), str(target))
+    target.chmod(0o700)
+    _git(
+        target,
+        "checkout",
+        "--quiet",
+        "--detach",
+        (_git(repository, "rev-parse", "HEAD") or "").strip(),
+    )
+    _git(target, "remote", "remove", "origin")
+
+
+def _lay_over(repository: Path, target: Path) -> None:
+    """Bring over what is not committed: changes, and files that git does not know."""
     changed = (_git(repository, "diff", "--name-only", "-z", "HEAD") or "").split("\0")
     untracked = (_git(repository, "ls-files", "--others", "--exclude-standard", "-z") or "").split(
         "\0"

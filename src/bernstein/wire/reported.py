@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 _MAX_COUNT = 2**53 - 1
 # What labels a member as the state before, in the spelling of streams and of transcripts.
 _BEFORE = re.compile(r"(?:pre|before)(?:_|[A-Z])")
-_SUMMARY_OF_GEMINI = re.compile(
-    r"\s*(?:<scratchpad>.*?</scratchpad>\s*)?<state_snapshot>", re.DOTALL
-)
+# What Gemini CLI takes for its history: notes may stand before it, and nothing behind it.
+_SUMMARY_OF_GEMINI = re.compile(r"<state_snapshot>.*</state_snapshot>\s*\Z", re.DOTALL)
 _COMPACTED_ITEMS = frozenset({"compaction", "compaction_summary"})
 
 
@@ -232,7 +231,7 @@ def _in_generated(values: Iterable[JsonObject]) -> Iterator[Report]:
         for part in (candidate.get("content") or {}).get("parts") or []
         if not part.get("thought")
     )
-    if _SUMMARY_OF_GEMINI.match(text):
+    if _SUMMARY_OF_GEMINI.search(text):
         yield Report("compaction", {"summary": text})
 
 

@@ -1,17 +1,22 @@
-"""Makes a run of our own of exchanges that somebody else recorded."""
+"""Makes a run of our own of what somebody else recorded: exchanges, or a client's events."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bernstein.canonical import digest_of_bytes
 from bernstein.capture.gateway.wire_run import WireRun
 from bernstein.capture.run import OpenRun
-from bernstein.errors import SealError
+from bernstein.errors import RecordingError, SealError
 from bernstein.events import trajectory as event
+from bernstein.interop.claude_code import SIGHT
+from bernstein.interop.events import EventFile, read_event_file
 from bernstein.wire.chained import Terms
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Request
 from bernstein.wire.profile import load_profile
+from bernstein.wire.protocol import Kind
+from bernstein.wire.reported import mutation_of_report
 from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -66,3 +71,49 @@ def import_taped(
     if run.seal_problem is not None:
         raise SealError(run.seal_problem)
     return run.dir
+
+
+_PROVIDERS: dict[Kind, str] = {
+    "messages": "anthropic",
+    "responses": "openai",
+    "compact": "openai",
+    "generate": "google",
+}
+
+
+def import_events(
+    data: bytes, name: str, sdd: SddDir, settings: Settings, profile: str
+) -> tuple[RunDir, EventFile]:
+    """Chain and seal, as a run, what a file of events reports of the model's context.
+
+    The file itself is kept as a body. The other arguments are those of ``import_taped``.
+
+    Raises:
+        RecordingError: It holds no event.
+        BernsteinError: The run cannot be made.
+    """
+    found = read_event_file(data)
+    if not found.events:
+        raise RecordingError("this holds no events: expected JSON, a line each, or a stream")
+    chosen, redactor = load_profile(profile), Redactor()
+    run = OpenRun(
+        sdd, settings, {"kind": "client", "argv": ["import", "events", name]}, follows_score=False
+    )
+    text = redactor.body(data.decode("utf-8", "surrogateescape"))
+    kept = text.encode("utf-8", "surrogateescape")
+    blobs = run.store.own_blobs
+    ref = blobs.put_encrypted(digest_of_bytes(kept), kept) if blobs.encrypts else blobs.put(kept)
+    run.describe(Terms(chosen, Folders({})).to_json())
+    run.describe({"attempts": [{"output": ref.to_json(), "bad_lines": len(found.bad_lines)}]})
+    run.append(event.RUN_STARTED, {"agentId": f"client/{profile}"})
+    for report in found.reports:
+        run.append_all([], "", [mutation_of_report(report, chosen, str)])
+    for kind in sorted(found.answers):
+        run.sights.asked(_PROVIDERS[kind], kind, None, has_lane=False)
+    if found.is_of_claude:
+        run.sights.client_ended("client/claude", SIGHT, is_whole=found.is_whole)
+    run.append_end("completed")
+    run.close("completed")
+    if run.seal_problem is not None:
+        raise SealError(run.seal_problem)
+    return run.dir, found

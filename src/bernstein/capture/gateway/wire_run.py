@@ -264,8 +264,10 @@ class WireRun:
             payload = event.http_response(match.key, said.outcome, said.answer)
             self.run.append_all([(event.HTTP_RESPONSE, payload)], exchange.lane, said.mutations)
             return
+        self.run.call_count += 1
         rows = [(event.MODEL_ANSWER, event.model_answer(match.key, said.outcome, said.answer))]
         if said.usage is not None:
+            self.run.count_usage(said.usage)
             model = model_of(request.path, match.body)
             usage = event.model_usage(None, request.provider, model, said.usage.to_json())
             rows.append((event.MODEL_USAGE, usage))
