@@ -11,7 +11,7 @@ from tests.test_codex import responses
 from tests.upstream import Reply, chat, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tests.upstream import Upstream
 
@@ -109,6 +109,18 @@ def command_step(title: str, *argv: str, more: str = "") -> str:
     return f"{{title: {title}, cli: command, command: {json.dumps(list(argv))}{more}}}"
 
 
-def texts(argv: Sequence[str]) -> str:
-    """Arguments as YAML."""
-    return json.dumps(list(argv))
+# A program that asks a model twice, and writes down what it said.
+ASK = """
+import json, os, sys, urllib.request
+
+def ask(text):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    headers = {"content-type": "application/json", "authorization": "Bearer x"}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+
+first = ask(sys.argv[1])
+with open(sys.argv[2], "w") as file:
+    file.write(first + "\\n" + ask("more of " + first) + "\\n")
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -102,6 +103,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def with_agents(self, auto: str) -> Plan:
         """The plan with ``auto`` replaced by what it stands for."""
+        # A default is left out of the plan's value where it is the very same object.
+        auto = sys.intern(auto)
         stages = tuple(
             replace(
                 stage,

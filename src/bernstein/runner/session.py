@@ -41,7 +41,6 @@ from bernstein.errors import (
 )
 from bernstein.events import trajectory as event
 from bernstein.recording.key import LlmCall
-from bernstein.runner.agent_step import AgentAttempt, AgentResult, AgentSteps
 from bernstein.runner.decompose import (
     Task,
     decompose_grammar,
@@ -60,10 +59,10 @@ from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from bernstein.events.trajectory import AgentOutcome, ErrorCode
     from bernstein.rundir import SddDir
+    from bernstein.runner.agent_step import AgentAttempt, AgentResult, AgentSteps
     from bernstein.runner.plan import Plan, Step
     from bernstein.settings import Settings
 
@@ -152,14 +151,7 @@ class PlanRun:
             if self._has_agents and not (self._options.trusts or self._options.is_isolated):
                 run.refuse_untrusted()
             self._workspace = self._make_workspace()
-            self._agents = AgentSteps(
-                run,
-                self._plan,
-                self._workspace.path,
-                Redactor(provider_secrets()),
-                self._options.is_isolated,
-                self._hidden(),
-            )
+            self._agents = self._make_agents() if self._has_agents else None
         except BernsteinError:
             run.discard()
             raise
@@ -168,11 +160,20 @@ class PlanRun:
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
         self._apply(self._schedule.start())
 
-    def _hidden(self) -> list[Path]:
-        """What an isolated agent finds empty."""
-        source = self._run.source
-        hidden = [self._run.sdd.path, self._settings.keys_dir]
-        return hidden if source is None else [*hidden, source.path]
+    def _make_agents(self) -> AgentSteps:
+        from bernstein.runner.agent_step import AgentSteps  # noqa: PLC0415 - a server is heavy
+
+        run = self._run
+        # What an isolated agent finds empty.
+        hidden = [run.sdd.path, self._settings.keys_dir]
+        return AgentSteps(
+            run,
+            self._plan,
+            self._workspace.path,
+            Redactor(provider_secrets()),
+            self._options.is_isolated,
+            hidden if run.source is None else [*hidden, run.source.path],
+        )
 
     def _make_workspace(self) -> Workspace:
         if self._options.in_place:
@@ -189,7 +190,8 @@ class PlanRun:
         if status != "completed":
             self._apply(self._schedule.cancel(self._missed))
         output = digest_of(self._artifacts) if self._artifacts else None
-        self._agents.clear()
+        if self._agents is not None:
+            self._agents.clear()
         run.append_end(status, reason, output)
         run.close(status)
         if isinstance(self._error, UsageError):
@@ -318,6 +320,7 @@ class PlanRun:
 
     def _prepare_agent(self, unit: Unit) -> AgentAttempt | BernsteinError:
         """What an agent's attempt needs; what keeps it from being made is raised in its task."""
+        assert self._agents is not None
         try:
             attempt = self._agents.prepare(unit)
         except BernsteinError as error:
@@ -388,7 +391,7 @@ class PlanRun:
         scope = CallScope(self._run, unit.unit_id, unit.unit_id)
         if isinstance(brief, BernsteinError):
             raise brief
-        if isinstance(brief, AgentAttempt):
+        if brief is not None and not isinstance(brief, TaskBrief):
             result = await self._run_agent(unit, brief)
             return lambda: self._agent_done(unit, result)
         if unit.kind == "decompose" and unit.step.has_agent:
