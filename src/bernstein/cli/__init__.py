@@ -24,6 +24,7 @@ COMMANDS = {
     "forget": ("forget", "Destroy a run's prompts and answers; its proof stays."),
     "audit": ("audit", "Check the audit chain, or make it a new key."),
     "lineage": ("lineage", "The spine: what was sealed, and where a file came from."),
+    "doctor": ("doctor", "Say what is here, and what a run would be blind to."),
 }
 
 _HELP = """\

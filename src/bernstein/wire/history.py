@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # How much of a key names a lane below a step's.
 KEY_LANE_CHARS = 16
 _MESSAGES = {"messages": "messages", "chat": "messages", "responses": "input"}
-_SETUP = ("model", "system", "instructions", "tools")
+_SETUP = ("model", "system", "instructions")
 # Marks of the client that come and go with the last message: no part of what was said.
 _UNSAID = frozenset({"cache_control", "id", "status"})
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
@@ -61,7 +61,7 @@ class Histories:
         said = body.get(_MESSAGES[kind])
         if not isinstance(said, list):
             return []
-        # Another system prompt, or other tools: a request beside the conversation.
+        # Another system prompt: a request beside the conversation. Tools come and go in one.
         setup = canonical_bytes([body.get(name) for name in _SETUP])
         at = (lane, sha256_hex(setup))
         now = [item for item in map(_without_marks, said) if item is not None]

@@ -77,7 +77,11 @@ def with_policy(environment: Mapping[str, str], policy: CompactionPolicy | None)
 
 
 def codex_settings(policy: CompactionPolicy | None) -> str:
-    """Lines for Codex's ``config.toml``."""
+    """Lines for Codex's ``config.toml``.
+
+    Codex heeds its limit only up to nine tenths of the window that it knows: there it compacts all
+    the same.
+    """
     suppresses = policy is not None and policy.suppresses
     return f"model_auto_compact_token_limit = {_NEVER_TOKENS}\n" if suppresses else ""
 

@@ -158,6 +158,9 @@ class Player:
                     yield Pause(max(due_s - time.monotonic(), 0))
                 if not self.hold.is_clear(row, piece.number):
                     yield from self._hold_back(row, piece.number)
+                if piece is pieces[-1]:
+                    # Before it: a client that has its last piece may leave at once.
+                    yield from self._turn(row.lane)
                 self._wire.add(exchange, response, piece.data)
                 response.is_all = piece is pieces[-1]
                 yield piece.data
@@ -165,8 +168,9 @@ class Player:
                 # It got no more when it was recorded, and gave up: it gets no more now.
                 response.lingers = True
                 yield Linger(_LEFT_BOUND_S)
+            if not pieces:
+                yield from self._turn(row.lane)
             yield from self._wait(self.hold.wait_to_end(row))
-            yield from self._turn(row.lane)
         except GeneratorExit:
             self._wire.run.score.pass_on(row.lane)
             response.end = "left"
