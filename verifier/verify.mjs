@@ -3,7 +3,7 @@
 //
 //     node verify.mjs BUNDLE.zip [KEY_FINGERPRINT]
 //
-// 0 verified, 1 mismatch, 2 it holds in itself but no fingerprint was given. Formats: docs/spec.md.
+// 0 verified, 1 mismatch or flagged (a changed context in a run that asked for none), 2 it holds in itself but no fingerprint was given. Formats: docs/spec.md.
 
 import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -80,8 +80,17 @@ const lines = (data, name) => {
   return found;
 };
 
+const checkMutation = (payload, index) => {
+  const { address, flagged, kind, before_digest, after_digest, step_index } = parse(payload);
+  const covered = jcs({ kind, before_digest, after_digest, step_index });
+  const known = shaHex("bernstein.mutation.v1\n", covered);
+  expect(address === known && step_index === index, `row ${index}: address`);
+  return flagged === true;
+};
+
 const checkJournal = (data) => {
   let head = "0".repeat(64);
+  const flagged = [];
   const rows = lines(data, "journal");
   rows.forEach((line, index) => {
     const start = line.indexOf('"payload":') + 10;
@@ -107,9 +116,10 @@ const checkJournal = (data) => {
       ),
     ]);
     expect(spelled.equals(line), `row ${index}: spelling`);
+    if (event === "provider_state_mutation" && checkMutation(payload, index)) flagged.push(index);
     head = chained;
   });
-  return [head, rows.length];
+  return [head, rows.length, flagged];
 };
 
 // The digest of a text that may stand as what it adds to one of the few before it, newest first.
@@ -259,7 +269,7 @@ const checkBundle = (path) => {
   for (const name of ["journal.jsonl", "seal.json", "proof.json", "run.json"]) {
     expect(files.has(name), `${name} is not there`);
   }
-  const [head, rows] = checkJournal(files.get("journal.jsonl"));
+  const [head, rows, flagged] = checkJournal(files.get("journal.jsonl"));
   const [seal, proof] = [parse(files.get("seal.json")), parse(files.get("proof.json"))];
   const isSpelled = (value, name) => `${canonical(value)}\n` === decode(files.get(name));
   expect(isSpelled(seal, "seal.json") && isSpelled(proof, "proof.json"), "spelling");
@@ -284,7 +294,7 @@ const checkBundle = (path) => {
   const signed = Buffer.concat([Buffer.from("bernstein.seal.v1\n"), jcs(unsigned)]);
   expect(isSigned(rawPublic, unhex(sig), signed), "the seal's signature");
   checkLog(proof, files.get("seal.json"), runId, rawPublic);
-  return [shaHex(rawPublic), `run ${runId}, ${seal.status}, ${rows} rows, head ${head}`];
+  return [shaHex(rawPublic), `run ${runId}, ${seal.status}, ${rows} rows, head ${head}`, flagged];
 };
 
 export const main = (args) => {
@@ -293,12 +303,17 @@ export const main = (args) => {
     return 2;
   }
   try {
-    const [fingerprint, run] = checkBundle(args[0]);
+    const [fingerprint, run, flagged] = checkBundle(args[0]);
     if (args.length === 1) {
       console.log(`holds in itself: ${run}\nsealed by ${fingerprint}`);
       return 2;
     }
     expect(fingerprint === args[1].toLowerCase(), `sealed by another key: ${fingerprint}`);
+    if (flagged.length > 0) {
+      const which = flagged.join(", ");
+      console.log(`flagged: ${run}\nsealed by ${fingerprint}\na changed context: row ${which}`);
+      return 1;
+    }
     console.log(`verified: ${run}\nsealed by ${fingerprint}`);
     return 0;
   } catch (error) {

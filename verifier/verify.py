@@ -7,7 +7,8 @@ Take this file from a release, not from the party that you audit, and get the fi
 that must have sealed the run from them by another way. It says and exits with
 
     0  verified: the run is complete and unchanged since the key with this fingerprint sealed it
-    1  mismatch: something does not hold; what, is printed
+    1  mismatch: something does not hold; what, is printed; or flagged: all of it holds, and says that
+       the model's context was changed though the run asked for that not to be
     2  it holds in itself, but no fingerprint was given, so anybody can have made it
 
 What is checked, in order: each row's spelling and hash chain; the number of rows, the last hash and
@@ -180,8 +181,17 @@ def expect(holds, what):
 # --- the parts
 
 
+def check_mutation(payload, index):
+    """Whether a changed context is flagged, once the row's address is that of what it says."""
+    said = parse(payload)
+    covered = {name: said[name] for name in ("kind", "before_digest", "after_digest", "step_index")}
+    address = sha(b"bernstein.mutation.v1\n" + jcs(covered))
+    expect((said["address"], said["step_index"]) == (address, index), f"row {index}: address")
+    return said["flagged"] is True
+
+
 def check_journal(data):
-    head, rows = "0" * 64, 0
+    head, rows, flagged = "0" * 64, 0, []
     *lines, rest = data.split(b"\n")
     expect(rest == b"", f"row {len(lines)}: torn")
     for index, line in enumerate(lines):
@@ -205,8 +215,10 @@ def check_journal(data):
             f'"ts":"{row["ts"]}","elapsed_s":{row["elapsed_s"]:.6f}}}'.encode()
         )
         expect(line == spelled, f"row {index}: spelling")
+        if event == "provider_state_mutation" and check_mutation(payload, index):
+            flagged.append(str(index))
         head, rows = chained, rows + 1
-    return head, rows
+    return head, rows, flagged
 
 
 def digest_of_text(stored, seq, kept, keep, blobs):
@@ -293,7 +305,7 @@ def check_log(proof, seal_data, run_id, public):
 
 
 def check_bundle(path):
-    """The fingerprint of the key that sealed the run in a bundle, and a line on the run."""
+    """The fingerprint of the key that sealed the run in a bundle, a line on it, flagged rows."""
     with zipfile.ZipFile(path) as bundle:
         names = bundle.namelist()
         expect(len(set(names)) == len(names), "a member is there twice")
@@ -307,7 +319,7 @@ def check_bundle(path):
         if name.startswith("blobs/"):
             expect(sha(data) == name.removeprefix("blobs/"), f"{name}: other bytes")
             blobs[sha(data)] = data
-    head, rows = check_journal(files["journal.jsonl"])
+    head, rows, flagged = check_journal(files["journal.jsonl"])
     seal, proof = parse(files["seal.json"]), parse(files["proof.json"])
     expect(jcs(seal) + b"\n" == files["seal.json"], "seal.json: spelling")
     expect(jcs(proof) + b"\n" == files["proof.json"], "proof.json: spelling")
@@ -330,7 +342,7 @@ def check_bundle(path):
     signature = unhex(seal.pop("sig"))
     expect(is_signed(public, signature, b"bernstein.seal.v1\n" + jcs(seal)), "the seal's signature")
     check_log(proof, files["seal.json"], run_id, public)
-    return sha(public), f"run {run_id}, {seal['status']}, {rows} rows, head {head}"
+    return sha(public), f"run {run_id}, {seal['status']}, {rows} rows, head {head}", flagged
 
 
 def main(arguments):
@@ -338,7 +350,7 @@ def main(arguments):
         print(__doc__)
         return 2
     try:
-        fingerprint, run = check_bundle(arguments[0])
+        fingerprint, run, flagged = check_bundle(arguments[0])
         if len(arguments) == 2:
             expect(fingerprint == arguments[1].lower(), f"sealed by another key: {fingerprint}")
     except Broken as error:
@@ -364,6 +376,11 @@ def main(arguments):
             f"holds in itself: {run}\nsealed by {fingerprint}: give the fingerprint that it must be"
         )
         return 2
+    if flagged:
+        print(
+            f"flagged: {run}\nsealed by {fingerprint}\na changed context: row {', '.join(flagged)}"
+        )
+        return 1
     print(f"verified: {run}\nsealed by {fingerprint}")
     return 0
 

@@ -29,31 +29,26 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from bernstein.agents.command import CommandAdapter
-from bernstein.agents.registry import BUILTIN, CLIENTS, choose_installed
+from bernstein.agents.registry import BUILTIN, choose_installed
 from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.models.base import LOCAL_MODEL, default_model
 from bernstein.errors import KeyUnavailableError, ModelUnavailableError, UsageError
-from bernstein.events.provider_state import KINDS, MutationKind, Seen
 from bernstein.files import make_private
 from bernstein.seal.secret import is_in_keyring
 from bernstein.seal.signing import KeyStore
 from bernstein.settings import PROVIDER_KEYS, child_environment, provider_secrets, set_variables
 from bernstein.version import __version__
-from bernstein.wire.profile import load_profile, profile_for
 from bernstein.wire.protocol import PROVIDERS
 from bernstein.wire.secrets import SECRET, Redactor
-from bernstein.wire.sight import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bernstein.canonical import JsonObject, JsonValue
+    from bernstein.canonical import JsonObject
     from bernstein.rundir import SddDir
     from bernstein.settings import Settings
-    from bernstein.wire.protocol import Kind
 
-_ANSWER_S = 5.0
+ANSWER_S = 5.0
 _POLL_S = 0.05
 _KEPT_BYTES = 4096
 _LINE_CHARS = 60
@@ -118,7 +113,7 @@ def examine(settings: Settings, sdd: SddDir, screen: Screen) -> tuple[Section, .
         TemporaryDirectory(prefix="bernstein-doctor-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(len(_INSTALL)) as pool,
     ):
-        env = _private_environment(Path(folder))
+        env = private_environment(Path(folder))
         asked = {name: pool.submit(find_program, name, env) for name in _INSTALL}
         isolation = _try_isolation(env)
         programs = {name: future.result() for name, future in asked.items()}
@@ -166,21 +161,27 @@ class Answer(NamedTuple):
     errors: bytes = b""
 
 
-def find_program(name: str, env: Mapping[str, str]) -> Finding:
-    """Whether a program is installed, and what it says of its version in a home of its own."""
+def find_program(name: str, env: Mapping[str, str], timeout_s: float = ANSWER_S) -> Finding:
+    """Whether a program is installed, and what it says of its version.
+
+    Args:
+        name: The program.
+        env: Its environment; it works in the home that is named there, and without an input.
+        timeout_s: When it is killed, with all that it started.
+    """
     found = shutil.which(name)
     if found is None:
         return Finding(name, "not installed", {"state": "absent"}, _INSTALL.get(name))
     path = str(Path(found).absolute())
     try:
-        answer = _ask_version(path, env)
+        answer = _ask_version(path, env, timeout_s)
     except OSError as error:
         answer = Answer(126, errors=(error.strerror or str(error)).encode())
     return judge_answer(name, path, answer)
 
 
-def _ask_version(path: str, env: Mapping[str, str]) -> Answer:
-    deadline_s = time.monotonic() + _ANSWER_S
+def _ask_version(path: str, env: Mapping[str, str], timeout_s: float) -> Answer:
+    deadline_s = time.monotonic() + timeout_s
     with subprocess.Popen(  # noqa: S603 - a program of the user's
         [path, "--version"],
         stdin=subprocess.DEVNULL,
@@ -215,7 +216,7 @@ def _read(process: subprocess.Popen[bytes], deadline_s: float) -> tuple[bytes, b
             open_streams.register(number, selectors.EVENT_READ)
         while open_streams.get_map():
             if time.monotonic() > deadline_s:
-                raise subprocess.TimeoutExpired(process.args, _ANSWER_S)
+                raise subprocess.TimeoutExpired(process.args, deadline_s)
             is_over = process.poll() is not None
             ready = open_streams.select(0 if is_over else _POLL_S)
             if is_over and not ready:
@@ -252,7 +253,7 @@ def judge_answer(name: str, path: str, answer: Answer) -> Finding:
         return Finding(name, f"{text}, {place}", facts, advice, is_broken=True)
 
     if answer.code is None:
-        return broken("hung", f"did not say its version within {_ANSWER_S:g} s")
+        return broken("hung", "did not say its version in time")
     if answer.code:
         how = f"ended with {answer.code}" if answer.code > 0 else f"killed by signal {-answer.code}"
         return broken("failed", f"cannot say its version ({how}{said and ': '}{said})")
@@ -265,7 +266,7 @@ def judge_answer(name: str, path: str, answer: Answer) -> Finding:
     return Finding(name, f"{said}, {place}", {"path": place, "state": "answers", "version": said})
 
 
-def _private_environment(folder: Path) -> dict[str, str]:
+def private_environment(folder: Path) -> dict[str, str]:
     """The environment for a program that is looked at: a home of its own, and no key."""
     keys = [name for names in PROVIDER_KEYS.values() for name in names]
     env = child_environment(*keys, *_OWN_FOLDERS)
@@ -389,7 +390,7 @@ def _why_not_isolated(env: Mapping[str, str]) -> str:
         if launcher.listener is None:
             return "what was started ended at once"
         launcher.run(["true"], env, Path(env["HOME"]), [])
-        code = launcher.process.wait(_ANSWER_S)
+        code = launcher.process.wait(ANSWER_S)
     finally:
         launcher.process.kill()
         launcher.close()
@@ -527,121 +528,3 @@ def colour_of(variables: Mapping[str, str]) -> str:
     if more in {"truecolor", "24bit"}:
         return f"24 bit, by COLORTERM={more}"
     return f"{256 if '256' in term else 16} colours, by TERM={term}"
-
-
-# --- blind spots
-
-# One request of each provider: what its own API is.
-_ASKED: dict[str, Kind] = {"anthropic": "messages", "openai": "responses", "google": "generate"}
-# What a request can ask a provider to do to its context.
-_FEATURES: dict[str, JsonObject] = {
-    "thinking": {"thinking": {"type": "enabled"}},
-    "truncation=auto": {"truncation": "auto"},
-    "context_management": {
-        "context_management": {
-            "edits": [
-                {"type": "compact_20260112"},
-                {"type": "clear_tool_uses_20250919"},
-                {"type": "clear_thinking_20251015"},
-            ]
-        }
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Surface:
-    """A place where a change of the context can show.
-
-    Attributes:
-        group: ``wire``: exchanges with a provider; ``output``: what a client prints; ``call``.
-        name: The provider, the client, or call_llm.
-        names_conversation: At the wire: whether a request says which conversation it goes on.
-        kinds: How each kind of change could be seen.
-    """
-
-    group: Literal["wire", "output", "call"]
-    name: str
-    names_conversation: bool | None
-    kinds: Mapping[MutationKind, Seen]
-
-
-@dataclass(frozen=True, slots=True)
-class BlindSpots:
-    """What runs could see.
-
-    Attributes:
-        surfaces: Each by itself.
-        on_request: What comes of a kind once a request asks for a feature, by the feature.
-        in_steps: What no surface of a step shows, by its agent.
-    """
-
-    surfaces: tuple[Surface, ...]
-    on_request: Mapping[str, Mapping[MutationKind, Seen]]
-    in_steps: Mapping[str, tuple[MutationKind, ...]]
-
-
-def blind_spots() -> BlindSpots:
-    """What a run could see of each kind, as a run itself would declare it."""
-    wire = {
-        (name, has_lane): _at_wire(_ASKED[name], {}, has_lane=has_lane)
-        for name in PROVIDERS
-        for has_lane in (True, False)
-    }
-    sights = {name: adapter.sight for name, adapter in CLIENTS.items()}
-    sights[CommandAdapter.name] = CommandAdapter.sight
-    output = {name: _in_output(sight) for name, sight in sights.items()}
-    call = _in_call()
-    surfaces = [
-        *(Surface("wire", name, has_lane, kinds) for (name, has_lane), kinds in wire.items()),
-        *(Surface("output", name, None, kinds) for name, kinds in output.items()),
-        Surface("call", "call_llm", None, call),
-    ]
-    in_steps = {BUILTIN: _blind(call)}
-    for name, kinds in output.items():
-        adapter = CLIENTS.get(name)
-        profile = load_profile(adapter.profile if adapter else profile_for([]))
-        # Whom a command asks is not known: what is hidden at one provider may be hidden.
-        asked = [adapter.provider] if adapter and adapter.provider else PROVIDERS
-        at_wire = {k for p in asked for k in _blind(wire[p, bool(profile.lane_headers)])}
-        in_steps[name] = tuple(kind for kind in _blind(kinds) if kind in at_wire)
-    return BlindSpots(tuple(surfaces), _on_request(), in_steps)
-
-
-def _at_wire(kind: Kind, body: JsonValue, *, has_lane: bool) -> dict[MutationKind, Seen]:
-    sights = Sights()
-    sights.asked("it", kind, body, has_lane=has_lane)
-    return _declared(sights)
-
-
-def _in_output(sight: Mapping[MutationKind, Seen]) -> dict[MutationKind, Seen]:
-    sights = Sights()
-    sights.client_ended("it", sight, is_whole=True)
-    return _declared(sights)
-
-
-def _in_call() -> dict[MutationKind, Seen]:
-    sights = Sights()
-    sights.called("it")
-    return _declared(sights)
-
-
-def _declared(sights: Sights) -> dict[MutationKind, Seen]:
-    """How a run declares each kind, that saw nothing but one surface."""
-    (row,) = sights.capabilities()
-    return {kind: Seen(**row["kinds"][kind]) for kind in KINDS}
-
-
-def _blind(seen: Mapping[MutationKind, Seen]) -> tuple[MutationKind, ...]:
-    return tuple(kind for kind, at in seen.items() if at.value == "declared-blind")
-
-
-def _on_request() -> dict[str, dict[MutationKind, Seen]]:
-    unasked = _at_wire("messages", {}, has_lane=False)
-    asked = {
-        feature: _at_wire("messages", body, has_lane=False) for feature, body in _FEATURES.items()
-    }
-    return {
-        feature: {kind: at for kind, at in kinds.items() if at != unasked[kind]}
-        for feature, kinds in asked.items()
-    }

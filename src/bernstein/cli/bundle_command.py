@@ -112,6 +112,9 @@ def _import_events(context: Context, paths: list[Path], profile: str) -> int:
         kinds = Counter(report.kind for report in found.reports)
         said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
         click.echo(f"{path}: run {run.run_id}, {found.events} events, changes: {said}")
+        if found.bad_counts:
+            note = f"{found.bad_counts} messages tell counts that are none: left out of the usage"
+            click.echo(f"{path}: {note}", err=True)
         for line in found.bad_lines[:5]:
             click.echo(f"{path}:{line}: no JSON; the lines behind it are read", err=True)
     return int(failed > 0)

@@ -15,7 +15,8 @@ from bernstein.cli.app import Context, print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bernstein.agents.doctor import BlindSpots, Screen, Section
+    from bernstein.agents.blind_spots import BlindSpots
+    from bernstein.agents.doctor import Screen, Section
     from bernstein.canonical import JsonObject
     from bernstein.events.provider_state import MutationKind, Seen
 
@@ -25,8 +26,7 @@ _KIND_CHARS = 22
 _WORDS = {"declared-blind": "blind", "not-requested": "request"}
 _LEGEND = {
     "request": "done only where a request asks for it",
-    "blind": "declared-blind: it can be done without a sign here, so that a run which "
-    "shows none of it says nothing of it",
+    "blind": "declared-blind: it can be done without a sign here",
 }
 
 
@@ -41,7 +41,8 @@ def command(context: Context, *, as_json: bool) -> int:
     Ends with 1 where something is broken (marked with !), else with 0: what is only
     missing breaks nothing.
     """
-    from bernstein.agents.doctor import blind_spots, examine  # noqa: PLC0415 - heavy
+    from bernstein.agents.blind_spots import blind_spots  # noqa: PLC0415 - heavy
+    from bernstein.agents.doctor import examine  # noqa: PLC0415
 
     sections, spots = examine(context.settings, context.sdd, _screen()), blind_spots()
     broken = [found.name for section in sections for found in section.findings if found.is_broken]
@@ -183,7 +184,7 @@ def _row(name: str, words: Mapping[str, str], widths: Mapping[str, int]) -> str:
 
 
 def _cell(seen: Sequence[Seen]) -> str:
-    return " / ".join(dict.fromkeys(map(_word, seen)))
+    return "/".join(dict.fromkeys(map(_word, seen)))
 
 
 def _word(at: Seen) -> str:

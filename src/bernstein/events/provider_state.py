@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from bernstein.canonical import canonical_bytes, sha256_hex
+from bernstein.errors import CanonicalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +76,17 @@ def mutation_of(payload: JsonObject) -> Mutation:
         payload["after_digest"],
         dict(payload.get("tokens") or {}),
     )
+
+
+def is_addressed(payload: JsonObject, index: int) -> bool:
+    """Whether the address in a row is that of what it says, and its step that of its row."""
+    try:
+        flagged = payload["flagged"]
+        return type(flagged) is bool and payload == mutation_of(payload).payload(
+            index, flagged=flagged
+        )
+    except (CanonicalError, KeyError, TypeError, ValueError):
+        return False
 
 
 class Seen(NamedTuple):

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.events.provider_state import MutationKind, Seen
-from bernstein.wire.reported import Report, count_tokens, reported_in_response
+from bernstein.wire.answers import messages_usage
+from bernstein.wire.reported import MAX_COUNT, Report, count_tokens, reported_in_response
 
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue
+    from bernstein.recording.answer import Usage
 
 # Subtypes of system events that say that the context was changed.
 _SUBTYPES: dict[str, MutationKind] = {
@@ -23,6 +25,7 @@ _SUBTYPES: dict[str, MutationKind] = {
     "conversation_reset": "context_reset",
 }
 
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
 _STREAM = Seen("observed", "stream-json")
 # What of its context the stream shows.
 SIGHT: dict[MutationKind, Seen] = {
@@ -49,6 +52,24 @@ def reports_of(event: JsonObject) -> list[Report]:
         # Only there, and only with partial messages, does the stream show what the server edits.
         found += reported_in_response("messages", "", None, [inner])
     return found
+
+
+def usage_of(event: JsonObject) -> tuple[str, str, Usage | None] | None:
+    """Message id, model and counts of an assistant's row; the counts None where they are none.
+
+    One message is written as several rows, with rising counts: the last of an id is its own.
+    """
+    message = event.get("message")
+    if event.get("type") != "assistant" or not isinstance(message, dict):
+        return None
+    said, message_id = message.get("usage"), message.get("id")
+    if not isinstance(said, dict) or not isinstance(message_id, str):
+        return None
+    names = ("input_tokens", "output_tokens", *_CACHED)
+    counts = [said.get(name) or 0 for name in names]
+    is_right = all(type(count) is int and 0 <= count < MAX_COUNT for count in counts)
+    usage = messages_usage(said) if is_right else None
+    return message_id, str(message.get("model") or ""), usage
 
 
 def _tokens(event: JsonObject) -> dict[str, int]:

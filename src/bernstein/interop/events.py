@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import JsonObject, JsonValue, decode_strict
 from bernstein.errors import CanonicalError
-from bernstein.interop.claude_code import reports_of
+from bernstein.interop.claude_code import reports_of, usage_of
+from bernstein.recording.answer import Usage
 from bernstein.wire.answers import events
 from bernstein.wire.protocol import Kind
 from bernstein.wire.reported import Report, count_tokens, reported_in_response
@@ -39,6 +40,8 @@ class EventFile:
         events: How many it holds.
         bad_lines: The lines that are none, from 1.
         reports: The changes of the context that they report, in their order.
+        usage: Model and counts of each message of Claude Code's, by its id, as last told.
+        bad_counts: How many messages told counts that are none: they count for nothing.
         answers: The kinds of the provider's answers among them.
         is_of_claude: Whether they are Claude Code's.
         is_whole: Whether a client's last event is there.
@@ -47,6 +50,8 @@ class EventFile:
     events: int = 0
     bad_lines: list[int] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
+    usage: dict[str, tuple[str, Usage]] = field(default_factory=dict)
+    bad_counts: int = 0
     answers: set[Kind] = field(default_factory=set)
     is_of_claude: bool = False
     is_whole: bool = False
@@ -124,6 +129,12 @@ def _of_one(value: JsonObject, found: EventFile) -> list[Report]:
     if answers is not None:
         found.answers.add("generate")
         return reported_in_response("generate", "", None, list(_objects(answers)))
+    if (told := usage_of(value)) is not None:
+        message_id, model, usage = told
+        if usage is None:
+            found.bad_counts += 1
+        else:
+            found.usage[message_id] = (model, usage)
     found.is_of_claude |= "session_id" in value or "sessionId" in value
     found.is_whole |= value.get("type") == "result"
     return reports_of(value) or [report for read in _OTHERS for report in read(value)]

@@ -6,6 +6,7 @@ came, and before anything that follows from it.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -35,7 +36,7 @@ from bernstein.jsonl import append_line, open_append
 from bernstein.runner.workspace import make_agent_copy
 from bernstein.wire.folders import each_open_text
 from bernstein.wire.profile import load_profile
-from bernstein.wire.reported import mutation_of_report
+from bernstein.wire.reported import mutation_of_report, spellable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -259,7 +260,8 @@ class AgentAttempt:
                 "kind": report.kind,
                 "event": said,
             }
-            append_line(fd, self._redacted(canonical_bytes(row)) + b"\n")
+            append_line(fd, self._redacted(canonical_bytes(spellable(row))) + b"\n")
+        os.close(fd)
 
     def _redacted(self, data: bytes) -> bytes:
         text = data.decode("utf-8", "surrogateescape")

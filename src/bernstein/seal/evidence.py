@@ -17,6 +17,8 @@ from bernstein.canonical import (
 from bernstein.chain.read import load_replay_events
 from bernstein.chain.verify import ChainCheck, ChainReason, check_chain
 from bernstein.errors import CanonicalError, ProofError, RecordingError
+from bernstein.events.provider_state import is_addressed
+from bernstein.events.trajectory import PROVIDER_STATE_MUTATION
 from bernstein.files import read_file
 from bernstein.jsonl import read_lines
 from bernstein.recording.exchanges import load_exchanges
@@ -110,9 +112,12 @@ def verify_deep(run: RunDir, sdd: SddDir, keys: KeyStore) -> Verdict:
 def _first_deep_problem(run: RunDir, sdd: SddDir, keys: KeyStore) -> Finding | None:
     for row in load_replay_events(run.journal):
         try:
-            decode_canonical(bytes(row.payload))
+            payload = decode_canonical(bytes(row.payload))
         except CanonicalError as error:
             return Finding("mismatch", "payload", row.index, note=str(error))
+        if row.event == PROVIDER_STATE_MUTATION and not is_addressed(payload, row.index):
+            note = "the address of a mutation is not that of what it says"
+            return Finding("mismatch", "payload", row.index, note=note)
     blobs = bodies_of(run, sdd, keys)
     for ref in stored_refs(run):
         try:
@@ -331,6 +336,8 @@ def _first_difference(run: RunDir, blobs: BlobStore, *, is_checked: bool) -> Dif
             is_finished=is_finished,
             watches=info.get("watches_context") is True,
         )
+        if wrong is None and chained.stray and chained.exchanges.answers:
+            return Difference(chained.stray[0], None, None)
         if wrong is not None or not run.llm_calls.exists():
             return wrong
     return first_difference(

@@ -74,6 +74,11 @@ class ChainedAnswer:
     usage: JsonObject | None = None
     mutations: list[Mutation] = field(default_factory=list)
 
+    @property
+    def lane(self) -> str:
+        """The lane of its row."""
+        return self.answer.lane
+
 
 @dataclass(slots=True)
 class ChainedCalls:
@@ -91,12 +96,14 @@ class ChainedRun:
         calls: Of ``call_llm``.
         exchanges: Over HTTP, through a gateway.
         fixtures: The answers of the world beside the model.
+        stray: Rows of mutations among exchanges that stand behind none of them.
         is_finished: Whether it has the run's last row.
     """
 
     calls: ChainedCalls = field(default_factory=ChainedCalls)
     exchanges: ChainedCalls = field(default_factory=ChainedCalls)
     fixtures: list[ChainedAnswer] = field(default_factory=list)
+    stray: list[int] = field(default_factory=list)
     is_finished: bool = False
 
 
@@ -136,10 +143,13 @@ class _Reader:
                     payload = payload_of(entry)
                     last.usage = {k: v for k, v in payload.items() if k in _USAGE_MEMBERS}
                     self._last = last
-            case event.PROVIDER_STATE_MUTATION if last is not None:
+            case event.PROVIDER_STATE_MUTATION:
                 # They stand right behind the row of what showed them, written with it.
-                last.mutations.append(mutation_of(payload_of(entry)))
-                self._last = last
+                if last is not None and last.lane == entry.lane:
+                    last.mutations.append(mutation_of(payload_of(entry)))
+                    self._last = last
+                elif self._is_client or entry.lane.rpartition("/")[0] in self._agents:
+                    self.found.stray.append(entry.index)
             case event.AGENT_STARTED:
                 self._agents.add(entry.lane)
             case event.RUN_STARTED:

@@ -138,22 +138,25 @@ def _messages(values: list[JsonObject]) -> Outcome:
                 return LlmFailure(error["type"], None, error.get("message", ""))
     ordered = [blocks[n] for n in sorted(blocks)]
     tools = [b for b in ordered if b["type"] in {"tool_use", "server_tool_use"}]
-    written = usage.get("cache_creation_input_tokens") or 0
     return LlmAnswer(
         text="".join(b.get("text", "") for b in ordered if b["type"] == "text"),
         tool_calls=tuple(
             ToolCall(b["name"], b["json"] if b.get("json") else _spelled(b.get("input", {})))
             for b in tools
         ),
-        usage=_usage(
-            (usage.get("input_tokens") or 0) + written,
-            usage.get("output_tokens") or 0,
-            usage.get("cache_read_input_tokens") or 0,
-        )
-        if usage
-        else None,
+        usage=messages_usage(usage) if usage else None,
         stop_reason=stop,
         reasoning="".join(b.get("thinking", "") for b in ordered) or None,
+    )
+
+
+def messages_usage(usage: JsonObject) -> Usage:
+    """The counts of an answer of Anthropic's, where ``input_tokens`` leaves out cached ones."""
+    written = usage.get("cache_creation_input_tokens") or 0
+    return _usage(
+        (usage.get("input_tokens") or 0) + written,
+        usage.get("output_tokens") or 0,
+        usage.get("cache_read_input_tokens") or 0,
     )
 
 

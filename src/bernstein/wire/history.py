@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 
 # How much of a key names a lane below a step's.
 KEY_LANE_CHARS = 16
-_MESSAGES = {"messages": "messages", "chat": "messages", "responses": "input"}
-_SETUP = ("model", "system", "instructions")
+# Where the requests of each kind have their history.
+_MESSAGES = {
+    "messages": "messages",
+    "chat": "messages",
+    "responses": "input",
+    "generate": "contents",
+}
+FOLLOWED_KINDS = frozenset(_MESSAGES)
+_SETUP = ("model", "system", "instructions", "systemInstruction")
 # Marks of the client that come and go with the last message: no part of what was said.
 _UNSAID = frozenset({"cache_control", "id", "status"})
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
@@ -98,7 +105,8 @@ def _kind(before: list[JsonValue], now: list[JsonValue]) -> MutationKind:
 
 def _blocks(message: JsonValue) -> list[Any]:
     """The blocks of a message; an item that has none is its own block."""
-    content = message.get("content") if isinstance(message, dict) else None
+    found = message if isinstance(message, dict) else {}
+    content = found.get("content", found.get("parts"))
     return content if isinstance(content, list) else [message]
 
 

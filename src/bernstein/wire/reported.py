@@ -19,7 +19,7 @@ from bernstein.wire.protocol import Kind, model_of
 if TYPE_CHECKING:
     from bernstein.wire.profile import Profile
 
-_MAX_COUNT = 2**53 - 1
+MAX_COUNT = 2**53 - 1
 # What labels a member as the state before, in the spelling of streams and of transcripts.
 _BEFORE = re.compile(r"(?:pre|before)(?:_|[A-Z])")
 # What Gemini CLI takes for its history: notes may stand before it, and nothing behind it.
@@ -47,7 +47,7 @@ def mutation_of_report(report: Report, profile: Profile, prepare: Callable[[str]
 
     ``prepare`` makes of each text of it the one that is chained.
     """
-    payload = profile.normalise_report(report.payload, prepare)
+    payload = spellable(profile.normalise_report(report.payload, prepare))
     before = before_members(payload)
     return Mutation(
         report.kind,
@@ -55,6 +55,15 @@ def mutation_of_report(report: Report, profile: Profile, prepare: Callable[[str]
         digest_of(payload).digest,
         report.tokens,
     )
+
+
+def spellable(value: JsonValue) -> JsonValue:
+    """A report with its integers that no canonical JSON spells as texts: none is refused."""
+    if isinstance(value, dict):
+        return {name: spellable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [spellable(item) for item in value]
+    return str(value) if type(value) is int and abs(value) > MAX_COUNT else value
 
 
 def before_members(value: JsonValue) -> JsonValue:
@@ -74,7 +83,7 @@ def count_tokens(**counts: JsonValue) -> dict[str, int]:
     return {
         name: count
         for name, count in counts.items()
-        if type(count) is int and 0 <= count <= _MAX_COUNT
+        if type(count) is int and 0 <= count <= MAX_COUNT
     }
 
 
@@ -261,7 +270,9 @@ def _other_model(
 
 
 # What a name ends in that says when its model was made.
-_DATE = re.compile(r"[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{4}|\d\d-\d\d|\d\d-\d{4})(?=$|[-:@.])")
+_DATE = re.compile(
+    r"[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{4}|\d\d-\d\d|\d\d-\d{4})(?=$|[-:@.])|-v\d+:\d+$"
+)
 _WORD = re.compile(r"[a-z]+|\d+[a-z]*")
 # Words that tell one model of a family from another.
 _SIZES = frozenset(

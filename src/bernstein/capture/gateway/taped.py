@@ -108,6 +108,8 @@ def import_events(
     run.append(event.RUN_STARTED, {"agentId": f"client/{profile}"})
     for report in found.reports:
         run.append_all([], "", [mutation_of_report(report, chosen, str)])
+    for model, usage in found.usage.values():
+        run.append(event.MODEL_USAGE, event.model_usage(None, "anthropic", model, usage.to_json()))
     for kind in sorted(found.answers):
         run.sights.asked(_PROVIDERS[kind], kind, None, has_lane=False)
     if found.is_of_claude:

@@ -17,7 +17,13 @@ from bernstein.events import trajectory as event
 from bernstein.jsonl import utc_now
 from bernstein.wire.chained import Asked, Said, Terms, said_of
 from bernstein.wire.changed import changed_body
-from bernstein.wire.history import KEY_LANE_CHARS, Histories, is_key_lane, request_reports
+from bernstein.wire.history import (
+    FOLLOWED_KINDS,
+    KEY_LANE_CHARS,
+    Histories,
+    is_key_lane,
+    request_reports,
+)
 from bernstein.wire.key import Match, Request, match_of, without_secrets
 from bernstein.wire.protocol import MODEL_KINDS, READ_KINDS, Kind, kind_of, model_of
 from bernstein.wire.reported import mutation_of_report
@@ -184,7 +190,7 @@ class WireRun:
     ) -> list[Mutation]:
         """What a request shows of a changed context."""
         if kind in READ_KINDS:
-            has_lane = not is_key_lane(lane, match.key)
+            has_lane = kind in FOLLOWED_KINDS and not is_key_lane(lane, match.key)
             self.run.sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
         reports = request_reports(kind, kept.path, match, lane, self._histories)
         profile, prepare = self.terms.profile, self.terms.folders.to_variables
