@@ -11,6 +11,7 @@ from bernstein.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bernstein.canonical import DigestRef, canonical_bytes
+    from bernstein.capture.gateway.compaction import CompactionPolicy, apply_compaction_policy
     from bernstein.capture.gateway.inprocess import ReplayGateway, record, replay
     from bernstein.capture.llm import acall_llm, astream_llm, call_llm, stream_llm
     from bernstein.capture.scope import scope
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bernstein.canonical": ("DigestRef", "canonical_bytes"),
+    "bernstein.capture.gateway.compaction": ("CompactionPolicy", "apply_compaction_policy"),
     "bernstein.capture.gateway.inprocess": ("ReplayGateway", "record", "replay"),
     "bernstein.capture.llm": ("acall_llm", "astream_llm", "call_llm", "stream_llm"),
     "bernstein.capture.scope": ("scope",),
@@ -100,6 +102,7 @@ __all__ = [
     "BudgetError",
     "CanonicalError",
     "Chunk",
+    "CompactionPolicy",
     "DeterministicStore",
     "DigestRef",
     "DivergedError",
@@ -130,6 +133,7 @@ __all__ = [
     "WorkspaceError",
     "__version__",
     "acall_llm",
+    "apply_compaction_policy",
     "astream_llm",
     "call_llm",
     "canonical_bytes",
