@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.chain.read import content_hash, load_replay_events
+from bernstein.chain.read import content_hash, differ_in_counts_alone, load_replay_events
 from bernstein.events.entry import GENESIS, JournalEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+COUNTS_ALONE = "only the token counts differ that a client tells of itself: they can follow timing"
 Relation: TypeAlias = Literal["identical", "equivalent", "diverged"]
 DivergenceReason: TypeAlias = Literal["payload", "event", "order", "missing", "extra"]
 
@@ -47,10 +48,14 @@ class Comparison(msgspec.Struct, frozen=True):
                 f"replay equivalent head={self.head}: every lane is equal, "
                 f"the lanes interleave otherwise from step {self.step_index}"
             )
-        return (
+        line = (
             f"replay diverged at step {self.step_index}: {self.reason}: "
             f"recorded {_name(self.recorded)}, replayed {_name(self.replayed)}"
         )
+        rows = (self.recorded, self.replayed)
+        if None not in rows and differ_in_counts_alone(*rows):  # type: ignore[arg-type]
+            line += f"\n  {COUNTS_ALONE}"
+        return line
 
 
 def compare_journals(recorded: Path, replayed: Path) -> Comparison:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from bernstein.canonical import JsonObject, JsonValue
-from bernstein.chain.read import content_hash, load_replay_events, payload_of
+from bernstein.chain.read import (
+    content_hash,
+    differ_in_counts_alone,
+    load_replay_events,
+    payload_of,
+)
 from bernstein.events import trajectory as event
 
 if TYPE_CHECKING:
@@ -60,6 +65,8 @@ class JournalDiff(msgspec.Struct, frozen=True):
             different events; else payload.
         left, right: Event and lane of the row in each, or None.
         kinds: For provider_state_mutation the kind on each side, or None.
+        in_counts_alone: Whether two mutations differ in nothing but the token counts that they
+            report: a client's own counts can follow its timing.
         fields: The members that differ, where both rows are of one event.
         realigned: The rows, one of each, from which the two are equal again; None where they
             are not within the window.
@@ -72,6 +79,7 @@ class JournalDiff(msgspec.Struct, frozen=True):
     fields: list[FieldDifference]
     kinds: tuple[str | None, str | None] | None = None
     realigned: tuple[int, int] | None = None
+    in_counts_alone: bool = False
 
 
 def diff_journals(left: Path, right: Path) -> JournalDiff | None:
@@ -108,6 +116,9 @@ def _describe(
         fields=fields,
         kinds=mutations if any(mutations) else None,
         realigned=_realigned(left, right),
+        in_counts_alone=one is not None
+        and other is not None
+        and differ_in_counts_alone(one, other),
     )
 
 

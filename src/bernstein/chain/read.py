@@ -80,6 +80,19 @@ def content_hash(entry: JournalEntry) -> str:
     return sha256_hex(canonical_bytes(placeless))
 
 
+def differ_in_counts_alone(one: JournalEntry, other: JournalEntry) -> bool:
+    """Whether two mutations differ in the token counts of their reports, and in nothing else."""
+    if not (one.event == other.event == PROVIDER_STATE_MUTATION and one.lane == other.lane):
+        return False
+    try:
+        counts = [payload_of(row).get("tokens") or {} for row in (one, other)]
+        kinds = {payload_of(row).get("kind") for row in (one, other)}
+    except CanonicalError:
+        return False
+    rests = {said.get("rest_digest") for said in counts}
+    return len(kinds) == len(rests) == 1 and None not in rests and counts[0] != counts[1]
+
+
 def parse_row(line: bytes) -> JournalEntry | Problem:
     """The row that ``line`` (without its LF) spells, or why it is none."""
     try:

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from bernstein.canonical import canonical_bytes
+from bernstein.chain.compare import COUNTS_ALONE
 from bernstein.chain.diff import JournalDiff, diff_journals, to_json
 from bernstein.chain.verify import check_chain, find_bad_lines
 from bernstein.cli.app import Context, print_json
@@ -212,6 +213,8 @@ def _diff_text(found: JournalDiff) -> str:
     lines = [f"{where}{named(found.left)} | {named(found.right)}"]
     if found.kinds is not None:
         lines.append(f"  kind: {found.kinds[0] or 'none'} | {found.kinds[1] or 'none'}")
+    if found.in_counts_alone:
+        lines.append(f"  {COUNTS_ALONE}")
     lines += [f"  {f.path}: {f.left!r} | {f.right!r}" for f in found.fields[:20]]
     if found.realigned is None:
         lines.append("  they are not equal again after that")

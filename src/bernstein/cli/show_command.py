@@ -9,6 +9,7 @@ import click
 from bernstein.canonical import JsonObject
 from bernstein.chain.verify import ChainCheck, check_chain
 from bernstein.cli.app import Context, print_json
+from bernstein.cli.told_rows import TOLD_ROWS
 from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
 from bernstein.fold.run import read_events, start_fold
@@ -50,6 +51,7 @@ def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> i
 def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> int:
     fold, counts, calls = start_fold(run.run_id), Counter[str](), Counter[str]()
     artifacts: dict[str, object] = {}
+    told: list[tuple[int, str, JsonObject]] = []
     for item in read_events(run.journal, run.run_id):
         fold.apply(item)
         counts[item.kind] += 1
@@ -57,9 +59,18 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
             calls[str(item.payload.get("stepId", ""))] += 1
         elif item.kind == event.ARTIFACT_WRITTEN:
             artifacts[str(item.payload.get("path"))] = item.payload.get("content", {}).get("digest")
+        elif item.kind == event.ARTIFACT_REMOVED:
+            artifacts.pop(str(item.payload.get("path")), None)
+        elif item.kind in TOLD_ROWS:
+            told.append((item.seq, item.kind, item.payload))
     info, projection = run.read_info(), fold.finish()
     if as_json:
-        more = {"artifacts": artifacts, "counts": counts, "profile": info.get("profile")}
+        more = {
+            "artifacts": artifacts,
+            "counts": counts,
+            "profile": info.get("profile"),
+            "told": [{"seq": seq, "kind": kind, **payload} for seq, kind, payload in told],
+        }
         print_json({**projection.to_json(), **more})
         return 0
     plan = (info.get("plan") or {}).get("name")
@@ -68,15 +79,11 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
         click.echo(f"a replay of {info['source_run']}")
     for node in projection.steps:
         _print_step(node, calls, 0)
-    for band, totals in projection.usage_totals.items():
-        if any(totals.values()):
-            cost = f", ${totals['credits'] / 1e6:.4f}" if totals["credits"] else ""
-            click.echo(
-                f"usage ({band}): {totals['inputTokens']} tokens in, "
-                f"{totals['cachedInputTokens']} cached, {totals['outputTokens']} out{cost}"
-            )
+    _print_usage(projection)
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
+    for seq, kind, payload in told:
+        click.echo(f"row {seq}: {TOLD_ROWS[kind](payload)}")
     if info.get("profile"):
         _print_profile(info["profile"])
     click.echo(f"{chain.rows} rows, head {chain.head}")
@@ -85,6 +92,16 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
         shown = name if "/" in name else run.run_id
         click.echo(f"what was asked and said: bernstein show {shown} --answers")
     return 0
+
+
+def _print_usage(projection: RunProjection) -> None:
+    for band, totals in projection.usage_totals.items():
+        if any(totals.values()):
+            cost = f", ${totals['credits'] / 1e6:.4f}" if totals["credits"] else ""
+            click.echo(
+                f"usage ({band}): {totals['inputTokens']} tokens in, "
+                f"{totals['cachedInputTokens']} cached, {totals['outputTokens']} out{cost}"
+            )
 
 
 def _print_profile(profile: JsonObject) -> None:
@@ -102,9 +119,9 @@ def _print_answers(context: Context, run: RunDir) -> int:
     if run.fixtures.exists():
         _print_fixtures(run, blobs)
     if run.exchanges.exists():
-        return _print_exchanges(run, blobs)
+        _print_exchanges(run, blobs)
     recording = load_recording(run.llm_calls)
-    if not recording.rows and not run.fixtures.exists():
+    if not (recording.rows or run.fixtures.exists() or run.exchanges.exists()):
         raise UnknownRunError(f"run {run.run_id} has no recorded calls of its own")
     for row, prompt in read_prompts(recording.rows, blobs):
         where = f" in {row.lane}" if row.lane else ""
@@ -138,7 +155,7 @@ def _print_step(node: JsonObject, calls: Counter[str], depth: int) -> None:
         _print_step(child, calls, depth + 1)
 
 
-def _print_exchanges(run: RunDir, blobs: BlobStore) -> int:
+def _print_exchanges(run: RunDir, blobs: BlobStore) -> None:
     for row, request in read_requests(load_exchanges(run.exchanges).rows, blobs):
         lane = row.lane if row.lane != row.key else row.lane[:12]
         click.echo(f"== exchange {row.seq} in {lane}: {row.method} {row.path} ({row.status})")
@@ -153,4 +170,3 @@ def _print_exchanges(run: RunDir, blobs: BlobStore) -> int:
                 click.echo(f"[{call.name} {call.args}]")
         else:
             click.echo(body.decode("utf-8", "replace"))
-    return 0

@@ -43,12 +43,15 @@ class Mutation(NamedTuple):
         before_digest: sha256 of the members that were labelled as the state before; None without.
         after_digest: sha256 of the whole report.
         tokens: Counts that were reported: ``before``, ``after``, ``cleared``.
+        rest_digest: With counts: sha256 of the report without them. A client's own counts can
+            follow its timing, and a difference in them alone is to be told from any other.
     """
 
     kind: MutationKind
     before_digest: str | None
     after_digest: str
     tokens: dict[str, int]
+    rest_digest: str | None = None
 
     def payload(self, step_index: int, *, flagged: bool) -> JsonObject:
         """The payload of the row that is at ``step_index``."""
@@ -60,8 +63,9 @@ class Mutation(NamedTuple):
         }
         # sha256("bernstein.mutation.v1\n" + JCS {kind, before_digest, after_digest, step_index})
         address = sha256_hex(b"bernstein.mutation.v1\n" + canonical_bytes(covered))
-        tokens: JsonObject = {"tokens": self.tokens} if self.tokens else {}
-        return {"address": address, **covered, **tokens, "flagged": flagged}
+        tokens: JsonObject = {**self.tokens, "rest_digest": self.rest_digest}
+        counted: JsonObject = {"tokens": tokens} if self.tokens else {}
+        return {"address": address, **covered, **counted, "flagged": flagged}
 
 
 def mutation_of(payload: JsonObject) -> Mutation:
@@ -70,11 +74,10 @@ def mutation_of(payload: JsonObject) -> Mutation:
     Raises:
         KeyError, TypeError: It says nothing of a mutation.
     """
+    tokens = dict(payload.get("tokens") or {})
+    rest = tokens.pop("rest_digest", None)
     return Mutation(
-        payload["kind"],
-        payload["before_digest"],
-        payload["after_digest"],
-        dict(payload.get("tokens") or {}),
+        payload["kind"], payload["before_digest"], payload["after_digest"], tokens, rest
     )
 
 

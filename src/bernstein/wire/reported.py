@@ -54,6 +54,7 @@ def mutation_of_report(report: Report, profile: Profile, prepare: Callable[[str]
         None if before is None else digest_of(before).digest,
         digest_of(payload).digest,
         report.tokens,
+        digest_of(without_counts(payload)).digest if report.tokens else None,
     )
 
 
@@ -76,6 +77,17 @@ def before_members(value: JsonValue) -> JsonValue:
         if kept is not None:
             found[name] = kept
     return found or None
+
+
+def without_counts(value: JsonValue) -> JsonValue:
+    """A report without its counts of tokens."""
+    if isinstance(value, dict):
+        return {
+            name: without_counts(item)
+            for name, item in value.items()
+            if not name.lower().endswith("tokens")
+        }
+    return [without_counts(item) for item in value] if isinstance(value, list) else value
 
 
 def count_tokens(**counts: JsonValue) -> dict[str, int]:
