@@ -12,7 +12,7 @@ from bernstein.cli.app import Context, print_json
 from bernstein.cli.told_rows import TOLD_ROWS
 from bernstein.errors import RecordingError, UnknownRunError
 from bernstein.events import trajectory as event
-from bernstein.fold.run import read_events, start_fold
+from bernstein.fold.run import RunProjection, read_events, start_fold
 from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import load_exchanges, read_requests
