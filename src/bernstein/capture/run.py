@@ -17,10 +17,11 @@ import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.canonical import JsonObject, decode_canonical
+from bernstein.capture.context_rows import ContextRows
 from bernstein.capture.guard import no_network
 from bernstein.capture.models.base import ModelName, default_model
 from bernstein.capture.source import find_source, rerun_command
@@ -45,7 +46,6 @@ from bernstein.recording.exchanges import ExchangeRecording, ExchangeWriter, loa
 from bernstein.recording.fixtures import FixtureStore
 from bernstein.recording.hold import Hold
 from bernstein.rundir import make_sdd
-from bernstein.seal.audit import AuditChain, audit_keys
 from bernstein.seal.body_key import find_body_key, make_body_key
 from bernstein.seal.proven import (
     ChainedRun,
@@ -60,7 +60,6 @@ from bernstein.seal.seals import seal_run
 from bernstein.seal.signing import KeyStore
 from bernstein.version import __version__
 from bernstein.wire.chained import TermsOfRun
-from bernstein.wire.sight import Sights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,14 +123,18 @@ class OpenRun:
         source_info = self.source.read_info() if self.source else {}
         self.seed: int | None = source_info.get("seed") if self.source else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
-        # Before there were such rows a recording has none, and neither has its replay.
-        self.watches_context = not self.is_strict or source_info.get("watches_context") is True
-        # Its mode: the context is asked not to be changed, and what changes it all the same is
-        # flagged. A replay takes it from the recording, as it takes the seed.
-        self.is_deterministic = self.seed is not None
         self.records = settings.record and not self.is_strict
         make_sdd(sdd)
         self.dir = sdd.new_run()
+        self.context = ContextRows(
+            sdd,
+            settings.keys_dir,
+            self.dir.run_id,
+            # Before there were such rows a recording has none, and neither has its replay.
+            is_watched=not self.is_strict or source_info.get("watches_context") is True,
+            # A replay takes its mode from the recording, as it takes the seed.
+            is_deterministic=self.seed is not None,
+        )
         self._held = ExitStack()
         self._lock_fd = open_append(self.dir.lock)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +148,7 @@ class OpenRun:
             "strict": self.is_strict,
             "source_run": self.source.run_id if self.source else None,
             "records": self.records,
-            "watches_context": self.watches_context,
+            "watches_context": self.context.is_watched,
             "default_model": source_info.get("default_model") or list(default_model(settings)),
             "status": "running",
             "started": utc_now(),
@@ -177,11 +180,7 @@ class OpenRun:
             if (self.is_wire or has_agents) and self.records
             else None
         )
-        self._audit = AuditChain(sdd.audit, audit_keys(settings.keys_dir))
-        self._audit_problem: str | None = None
-        self.flagged_rows: list[int] = []  # of mutations that came though they were suppressed
         self.exchange_count = ExchangeCount()
-        self.sights = Sights()
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
         self.decisions = DecisionLog(self.dir.wal)
         self.score = Score(self.source.journal if self.source and follows_score else None)
@@ -293,39 +292,14 @@ class OpenRun:
 
         ``mutations`` of the model's context come behind them, and stand in the audit chain too.
         """
-        flagged = self.is_deterministic
-        changed = [
-            (event.PROVIDER_STATE_MUTATION, partial(mutation.payload, flagged=flagged))
-            for mutation in (mutations if self.watches_context else ())
-        ]
         with self.lock:
-            entries = self.journal.append_all([*rows, *changed], lane)
+            entries = self.journal.append_all([*rows, *self.context.mutations(mutations)], lane)
             self.row_count, self.head = entries[-1].index + 1, entries[-1].event_hash
             for entry in entries:
                 self.score.follow(entry)
             for entry in entries[len(rows) :]:
-                self._mirror(entry)
+                self.context.mirror(entry)
             return entries
-
-    def _mirror(self, entry: JournalEntry) -> None:
-        """Put a mutation into the audit chain, anchored to its row and the head of its journal."""
-        payload = decode_canonical(bytes(entry.payload))
-        self.flagged_rows += [entry.index] if payload["flagged"] else []
-        try:
-            self._audit.append(
-                "provider.state_mutation",
-                {
-                    "run_id": self.dir.run_id,
-                    "index": entry.index,
-                    "head": entry.event_hash,
-                    "address": payload["address"],
-                    "kind": payload["kind"],
-                    "flagged": payload["flagged"],
-                },
-            )
-        except (BernsteinError, OSError) as error:
-            # The run goes on, and ends without a seal: what was changed is in one chain only.
-            self._audit_problem = str(error)
 
     def append_end(
         self,
@@ -334,19 +308,9 @@ class OpenRun:
         output: DigestRef | None = None,
     ) -> None:
         """Chain what of each provider could be seen, and the run's last row."""
-        for payload in self.sights.capabilities() if self.watches_context else ():
+        for payload in self.context.capabilities():
             self.append(event.PROVIDER_STATE_CAPABILITY, payload)
         self.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
-
-    def flagged_note(self) -> str:
-        """A line on mutations that came though they were to be suppressed; empty without."""
-        if not self.flagged_rows:
-            return ""
-        rows = ", ".join(map(str, self.flagged_rows[:5]))
-        return (
-            f"flagged: the model's context was changed in a deterministic run: row {rows}\n"
-            f"  see them: bernstein show {self.dir.run_id}\n"
-        )
 
     # --- calls
 
@@ -363,7 +327,7 @@ class OpenRun:
                     f"({self.spent_credits / 1e6:.2f})\n  raise `budget:` in the plan"
                 )
             seq = self.store.begin()
-            self.sights.called(call.provider)
+            self.context.sights.called(call.provider)
             self.append(
                 event.MODEL_CALL,
                 event.model_call(step_id, call.provider, call.model, call.prompt_ref()),
@@ -457,10 +421,8 @@ class OpenRun:
             self._close_files(status)
             if self._is_damaged:
                 raise SealError("a call could not be written whole; the run ends without a seal")
-            if self._audit_problem is not None:
-                raise SealError(
-                    f"a changed context is not in the audit chain: {self._audit_problem}"
-                )
+            if self.context.problem is not None:
+                raise SealError(f"a mutation is not in the audit chain: {self.context.problem}")
             seal_run(self.dir, self.sdd, self._keys, status)
         except (BernsteinError, OSError) as error:
             # Not silently: whoever ran it is told, and the exit code is not 0.

@@ -133,6 +133,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
 def _print_replay(report: RunReport, *, verbose: bool) -> None:
     if report.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {report.seal_problem}\n")
+    sys.stderr.write(report.context_note)
     is_identical = report.comparison is not None and report.comparison.relation == "identical"
     if report.has_other_plan:
         sys.stderr.write("note: the plan is not the one that was recorded\n")

@@ -306,7 +306,7 @@ class AgentAttempt:
                 run.append_all(tools, lane, mutations)
             run.append(event.AGENT_FINISHED, finished, lane)
         is_whole = self._adapter.read is None or self._seen.is_whole
-        run.sights.client_ended(self._client, self._adapter.sight, is_whole=is_whole)
+        run.context.sights.client_ended(self._client, self._adapter.sight, is_whole=is_whole)
         self._keep_output(outcome)
         return AgentResult(outcome, self._detail(outcome, code), self._copy)
 

@@ -24,6 +24,7 @@ from bernstein.agents.builtin import (
 )
 from bernstein.agents.registry import choose_installed, find_adapter
 from bernstein.canonical import digest_of, digest_of_bytes
+from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.llm import aask
 from bernstein.capture.models.base import ModelName, parse_model_name
 from bernstein.capture.models.registry import find_provider
@@ -148,6 +149,8 @@ class PlanRun:
             for step in self._plan.steps:
                 if step.has_agent:
                     find_adapter(step.cli, step.command)
+            if self._has_agents and self._options.is_isolated:
+                Launcher(is_isolated=True).close()  # it can be done here, or nothing is begun
             if self._has_agents and not (self._options.trusts or self._options.is_isolated):
                 run.refuse_untrusted()
             self._workspace = self._make_workspace()
@@ -222,6 +225,7 @@ class PlanRun:
             has_other_tree=self._has_other_tree(),
             has_other_plan=self._has_other_plan(),
             seal_problem=run.seal_problem,
+            context_note=run.context.note(),
         )
 
     def _has_other_tree(self) -> bool:

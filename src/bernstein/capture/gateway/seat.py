@@ -106,7 +106,9 @@ class Seat:
             redactor.know(secret)
         # Before there were policies a recording has none, and its replay is told nothing either.
         self.policy = (
-            apply_compaction_policy(set_variables(SWITCHES), deterministic=run.is_deterministic)
+            apply_compaction_policy(
+                set_variables(SWITCHES), deterministic=run.context.is_deterministic
+            )
             if recorded is None
             else recorded_policy(info)
         )

@@ -130,7 +130,7 @@ class GatewaySession(Seat):
         run.close(status)
         if run.seal_problem is not None:
             said(f"bernstein: the run is not sealed: {run.seal_problem}\n")
-        said(run.flagged_note())
+        said(run.context.note())
         for path in self.kept_home.left_out:
             said(f"note: ~/{path} is too large to be kept: the command did not find it\n")
         coverage, comparison = run.coverage(), run.comparison()

@@ -111,9 +111,9 @@ def import_events(
     for model, usage in found.usage.values():
         run.append(event.MODEL_USAGE, event.model_usage(None, "anthropic", model, usage.to_json()))
     for kind in sorted(found.answers):
-        run.sights.asked(_PROVIDERS[kind], kind, None, has_lane=False)
+        run.context.sights.asked(_PROVIDERS[kind], kind, None, has_lane=False)
     if found.is_of_claude:
-        run.sights.client_ended("client/claude", SIGHT, is_whole=found.is_whole)
+        run.context.sights.client_ended("client/claude", SIGHT, is_whole=found.is_whole)
     run.append_end("completed")
     run.close("completed")
     if run.seal_problem is not None:

@@ -191,7 +191,7 @@ class WireRun:
         """What a request shows of a changed context."""
         if kind in READ_KINDS:
             has_lane = kind in FOLLOWED_KINDS and not is_key_lane(lane, match.key)
-            self.run.sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
+            self.run.context.sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
         reports = request_reports(kind, kept.path, match, lane, self._histories)
         profile, prepare = self.terms.profile, self.terms.folders.to_variables
         return [mutation_of_report(report, profile, prepare) for report in reports]
@@ -225,7 +225,7 @@ class WireRun:
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._count.done += 1
             if exchange.kind in READ_KINDS:
-                self.run.sights.ended(exchange.kept.provider, response.end)
+                self.run.context.sights.ended(exchange.kept.provider, response.end)
             self._chain(exchange, said)
 
     def _chained_text(self, response: Response) -> Callable[[str], str]:
