@@ -17,7 +17,7 @@ from bernstein.capture.models.registry import close_providers, register_provider
 from bernstein.capture.models.scripted import Script, ScriptedProvider
 from bernstein.capture.run import OpenRun
 from bernstein.cli.progress import make_observer
-from bernstein.runner.plan import parse_plan
+from bernstein.runner.plan_file import parse_plan
 from bernstein.runner.report import RunOptions, RunReport
 from bernstein.runner.session import PlanRun
 from bernstein.seal.evidence import Verdict, verify_run

@@ -29,7 +29,7 @@ from bernstein.recording.exchanges import ExchangeRecording, load_exchanges, rea
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.rundir import RunDir, SddDir
-from bernstein.runner.plan import parse_plan
+from bernstein.runner.plan_file import parse_plan
 from bernstein.seal.audit import audit_keys, audit_state, check_audit
 from bernstein.seal.bundle import import_bundle
 from bernstein.seal.checkpoint import make_checkpoint, parse_checkpoint

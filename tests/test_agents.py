@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bernstein.errors import PlanError
-from bernstein.runner.plan import parse_plan
+from bernstein.runner.plan_file import parse_plan
 from tests.clients import run_client
 from tests.helpers import events, verify
 from tests.plans import ASK, command_step, plan_of, pointed_at

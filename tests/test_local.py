@@ -16,7 +16,8 @@ from bernstein.errors import ModelUnavailableError, ProviderError
 from bernstein.recording.answer import Chunk, LlmAnswer
 from bernstein.rundir import SddDir
 from bernstein.runner.decompose import decompose_grammar, decompose_prompt, parse_tasks
-from bernstein.runner.plan import Plan, Step, load_plan
+from bernstein.runner.plan import Plan, Step
+from bernstein.runner.plan_file import load_plan
 from bernstein.settings import Settings
 from tests.helpers import events, open_run, run_plan
 from tests.pairs import is_faithful

@@ -13,7 +13,8 @@ from bernstein.errors import PlanError
 from bernstein.events.entry import LANE
 from bernstein.recording.key import LlmCall
 from bernstein.runner.decompose import Task, decompose_grammar, decompose_prompt, parse_tasks
-from bernstein.runner.plan import Plan, Step, load_plan, parse_plan
+from bernstein.runner.plan import Plan, Step
+from bernstein.runner.plan_file import load_plan, parse_plan
 from bernstein.runner.schedule import Decided, Schedule, Unit
 
 

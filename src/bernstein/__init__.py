@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
     from bernstein.recording.calls import DeterministicStore
     from bernstein.recording.key import LlmCall, replay_key
-    from bernstein.runner.plan import Plan, load_plan
+    from bernstein.runner.plan import Plan
+    from bernstein.runner.plan_file import load_plan
     from bernstein.seal.evidence import Verdict, verify_journal
     from bernstein.seal.seals import seal_journal_into_spine
 
@@ -93,7 +94,8 @@ _HOMES = {
     "bernstein.recording.answer": ("Chunk", "LlmAnswer", "ToolCall", "Usage"),
     "bernstein.recording.calls": ("DeterministicStore",),
     "bernstein.recording.key": ("LlmCall", "replay_key"),
-    "bernstein.runner.plan": ("Plan", "load_plan"),
+    "bernstein.runner.plan": ("Plan",),
+    "bernstein.runner.plan_file": ("load_plan",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,7 +12,7 @@ import click
 from bernstein.capture.models.registry import close_providers
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.progress import make_observer
-from bernstein.runner.plan import load_plan
+from bernstein.runner.plan_file import load_plan
 from bernstein.runner.report import RunOptions
 from bernstein.runner.session import PlanRun
 

@@ -29,10 +29,10 @@ from bernstein.canonical import (
 )
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.seat import Seat, SeatOptions
-from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.events import trajectory as event
 from bernstein.files import make_private
 from bernstein.jsonl import append_line, open_append
+from bernstein.runner.recorded_agents import RecordedAgent, read_recorded_agents
 from bernstein.runner.workspace import make_agent_copy
 from bernstein.wire.folders import each_open_text
 from bernstein.wire.profile import load_profile
@@ -50,55 +50,12 @@ if TYPE_CHECKING:
     from bernstein.runner.workspace import AgentCopy
     from bernstein.wire.secrets import Redactor
 
-_REQUESTS = frozenset({event.MODEL_CALL, event.HTTP_REQUEST})
-_SEEN = frozenset({event.TOOL_PROPOSED, event.PROVIDER_STATE_MUTATION})
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What clients and providers say when the context is full.
 _FULL = re.compile(
     r"prompt is too long|context[ _](?:window|length)[ _](?:is )?exceed|ran out of room", re.I
 )
 _SETTLE_S = 5.0  # how long what a recorded agent printed before its end is waited for
-
-
-@dataclass(slots=True)
-class RecordedAgent:
-    """What a recording has of one attempt of an agent.
-
-    Attributes:
-        requests: How many requests it made.
-        seen: How many tools and changes its output showed.
-        outcome: How it ended; None where the run ended before.
-        exit_code: With what.
-    """
-
-    requests: int = 0
-    seen: int = 0
-    outcome: AgentOutcome | None = None
-    exit_code: int | None = None
-
-    @property
-    def end_signal(self) -> int | None:
-        """The signal that ends it again in a replay; None where it ends by itself."""
-        if self.outcome == "killed" and self.exit_code is not None:
-            return self.exit_code - 128
-        return signal.SIGTERM if self.outcome in {"timeout", "cancelled"} else None
-
-
-def read_recorded_agents(journal: Path) -> dict[tuple[str, int], RecordedAgent]:
-    """What a journal says of its agents, by lane and attempt."""
-    found: dict[tuple[str, int], RecordedAgent] = {}
-    running: dict[str, RecordedAgent] = {}
-    for row in load_replay_events(journal):
-        if row.event == event.AGENT_STARTED:
-            running[row.lane] = found[row.lane, payload_of(row)["attempt"]] = RecordedAgent()
-        elif row.event == event.AGENT_FINISHED and row.lane in running:
-            payload, ended = payload_of(row), running.pop(row.lane)
-            ended.outcome, ended.exit_code = payload["outcome"], payload.get("exitCode")
-        elif row.event in _REQUESTS and (agent := running.get(row.lane.rpartition("/")[0])):
-            agent.requests += 1
-        elif row.event in _SEEN and (agent := running.get(row.lane)):
-            agent.seen += 1
-    return found
 
 
 @dataclass(frozen=True, slots=True)

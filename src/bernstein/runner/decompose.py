@@ -12,12 +12,15 @@ import msgspec
 
 from bernstein.canonical import JsonObject, decode_strict
 from bernstein.errors import CanonicalError
+from bernstein.recording.key import LlmCall
 
 if TYPE_CHECKING:
+    from bernstein.capture.models.base import ModelName
     from bernstein.runner.plan import Plan, Step
 
 _MAX_TASKS = {"low": 2, "medium": 3, "high": 5}
 _MAX_TASKS_LOCAL = {"low": 1, "medium": 2, "high": 3}
+_MAX_TOKENS, _MAX_TOKENS_LOCAL = 2048, 120
 _JSON = re.compile(r"\{.*\}", re.DOTALL)
 
 
@@ -40,6 +43,20 @@ class Task(msgspec.Struct, frozen=True):
 def max_tasks(step: Step, provider: str) -> int:
     """How many tasks a step may become, by its complexity."""
     return (_MAX_TASKS_LOCAL if provider == "local" else _MAX_TASKS)[step.complexity]
+
+
+def decompose_call(plan: Plan, step: Step, name: ModelName) -> LlmCall:
+    """The call that asks a model for a step's tasks."""
+    bound = max_tasks(step, name.provider)
+    is_local = name.provider == "local"
+    return LlmCall(
+        model=name.model,
+        prompt=decompose_prompt(plan, step, bound),
+        provider=name.provider,
+        temperature=step.temperature,
+        max_tokens=_MAX_TOKENS_LOCAL if is_local else _MAX_TOKENS,
+        more={"grammar": decompose_grammar(step, bound)} if is_local else {},
+    )
 
 
 def decompose_prompt(plan: Plan, step: Step, bound: int) -> str:

@@ -7,7 +7,6 @@ that it is their lane's turn; so the order of rows decides everything, and nothi
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import traceback
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,11 +18,9 @@ from bernstein.agents.builtin import (
     BadAnswerError,
     TaskBrief,
     do_task,
-    read_earlier,
-    write_artifact,
 )
 from bernstein.agents.registry import choose_installed, find_adapter
-from bernstein.canonical import digest_of, digest_of_bytes
+from bernstein.canonical import digest_of
 from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.llm import aask
 from bernstein.capture.models.base import ModelName, parse_model_name
@@ -41,20 +38,19 @@ from bernstein.errors import (
     WorkspaceError,
 )
 from bernstein.events import trajectory as event
-from bernstein.recording.key import LlmCall
 from bernstein.runner.decompose import (
     Task,
-    decompose_grammar,
-    decompose_prompt,
+    decompose_call,
     max_tasks,
     parse_tasks,
     single_task,
 )
 from bernstein.runner.plan import CLIS
+from bernstein.runner.produced import Produced
 from bernstein.runner.report import Observer, RunOptions, RunReport
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
 from bernstein.runner.signals import file_signal_problem, run_command
-from bernstein.runner.workspace import Change, Workspace, folder_in_place, make_workspace
+from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
 from bernstein.settings import provider_secrets, wants_tracebacks
 from bernstein.wire.secrets import Redactor
 
@@ -77,8 +73,6 @@ _CODES: dict[AgentOutcome, ErrorCode] = {
     "context_exhausted": "context_exhausted",
 }
 _CALL_RETRIES = 2
-_DECOMPOSE_TOKENS = {"local": 120}
-_DECOMPOSE_TOKENS_DEFAULT = 2048
 
 
 class PlanRun:
@@ -104,13 +98,11 @@ class PlanRun:
         if self._has_agents:
             self._run.guard = "netns" if options.is_isolated else "proxy"
         self._schedule = Schedule(plan)
-        self._artifacts: dict[str, str] = {}
         self._failures: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BernsteinError | None = None
         self._missed: str | None = None
         self._caught_signal: int | None = None
-        self._task_files: dict[str, tuple[str, ...]] = {}
 
     async def execute(self) -> RunReport:
         """Run to the end and report.
@@ -154,6 +146,7 @@ class PlanRun:
             if self._has_agents and not (self._options.trusts or self._options.is_isolated):
                 run.refuse_untrusted()
             self._workspace = self._make_workspace()
+            self._produced = Produced(run, self._plan, self._workspace.path)
             self._agents = self._make_agents() if self._has_agents else None
         except BernsteinError:
             run.discard()
@@ -192,7 +185,8 @@ class PlanRun:
         run, status, reason = self._run, self._final_status(), self._final_reason()
         if status != "completed":
             self._apply(self._schedule.cancel(self._missed))
-        output = digest_of(self._artifacts) if self._artifacts else None
+        produced = self._produced.digests
+        output = digest_of(produced) if produced else None
         if self._agents is not None:
             self._agents.clear()
         run.append_end(status, reason, output)
@@ -214,7 +208,7 @@ class PlanRun:
                 (step.step_id, step.title, *statuses[step.step_id]) for step in self._plan.steps
             ],
             failures=self._failures,
-            artifacts=dict(sorted(self._artifacts.items())),
+            artifacts=dict(sorted(produced.items())),
             calls=run.call_count,
             input_tokens=run.input_tokens,
             output_tokens=run.output_tokens,
@@ -274,7 +268,7 @@ class PlanRun:
                     self._run.append(
                         event.CHECKPOINT,
                         event.checkpoint(
-                            f"stage/{stage.stage_id}", stage.name, digest_of(self._artifacts)
+                            f"stage/{stage.stage_id}", stage.name, digest_of(self._produced.digests)
                         ),
                     )
                 else:
@@ -435,39 +429,16 @@ class PlanRun:
         code = _CODES.get(result.outcome)
         try:
             if code is None:
-                changes = result.copy.changes()
-                result.copy.merge(changes)
-                self._chain_changes(unit, changes)
+                self._produced.bring_over(unit.unit_id, result.copy)
         except (UnsafePathError, WorkspaceError) as error:
             return self._failed(unit, "file_refused", str(error).split("\n", 1)[0])
         finally:
             result.copy.remove()
         return self._done(unit) if code is None else self._failed(unit, code, result.detail)
 
-    def _chain_changes(self, unit: Unit, changes: list[Change]) -> None:
-        written: list[str] = []
-        for change in changes:
-            path = self._workspace.path / change.path
-            if change.kind == "removed":
-                self._artifacts.pop(change.path, None)
-                removed = event.artifact_removed(unit.unit_id, change.path)
-                self._run.append(event.ARTIFACT_REMOVED, removed, unit.unit_id)
-                continue
-            is_link = path.is_symlink()
-            content = os.fsencode(path.readlink()) if is_link else path.read_bytes()
-            ref = digest_of_bytes(content)
-            self._artifacts[change.path] = ref.digest
-            written.append(change.path)
-            self._run.append(
-                event.ARTIFACT_WRITTEN,
-                event.artifact_written(unit.unit_id, change.path, ref),
-                unit.unit_id,
-            )
-        self._task_files[unit.unit_id] = tuple(written)
-
     def _decomposed(self, unit: Unit, tasks: list[Task]) -> list[Transition]:
         self._observer.unit_ended(unit, None, "")
-        self._task_files |= {task.task_id: task.files for task in tasks}
+        self._produced.expect(tasks)
         step_id = unit.step.step_id
         self._run.append(
             event.STEP_DECOMPOSED,
@@ -479,15 +450,7 @@ class PlanRun:
     def _task_done(self, unit: Unit, artifacts: list[Artifact]) -> list[Transition]:
         """Put a task's files into the workspace: now, in its turn, so in the order of the rows."""
         try:
-            for artifact in artifacts:
-                write_artifact(artifact, self._workspace.path)
-                ref = digest_of_bytes(artifact.content)
-                self._artifacts[artifact.path] = ref.digest
-                self._run.append(
-                    event.ARTIFACT_WRITTEN,
-                    event.artifact_written(unit.unit_id, artifact.path, ref),
-                    unit.unit_id,
-                )
+            self._produced.write(unit.unit_id, artifacts)
         except UnsafePathError as error:
             return self._failed(unit, "file_refused", str(error))
         return self._done(unit)
@@ -504,16 +467,7 @@ class PlanRun:
     async def _decompose(self, step: Step, scope: CallScope) -> list[Task]:
         name = self._model_of(step)
         bound = max_tasks(step, name.provider)
-        more = {"grammar": decompose_grammar(step, bound)} if name.provider == "local" else {}
-        call = LlmCall(
-            model=name.model,
-            prompt=decompose_prompt(self._plan, step, bound),
-            provider=name.provider,
-            temperature=step.temperature,
-            max_tokens=_DECOMPOSE_TOKENS.get(name.provider, _DECOMPOSE_TOKENS_DEFAULT),
-            more=more,
-        )
-        answer = await aask(call, scope, _CALL_RETRIES)
+        answer = await aask(decompose_call(self._plan, step, name), scope, _CALL_RETRIES)
         tasks = parse_tasks(answer.text, step, bound)
         if tasks is None:
             raise BadAnswerError(
@@ -532,7 +486,7 @@ class PlanRun:
             description=step.description,
             task=task.title,
             files=task.files,
-            earlier=self._earlier_files(step, task),
+            earlier=self._produced.earlier(step, task),
             feedback=unit.feedback,
             scope=step.scope,
             provider=name.provider,
@@ -541,19 +495,6 @@ class PlanRun:
             max_tokens=step.max_tokens,
             max_retries=_CALL_RETRIES,
         )
-
-    def _earlier_files(self, step: Step, task: Task) -> tuple[tuple[str, str], ...]:
-        """The files of the steps and tasks that this task waits for."""
-        steps = {other.step_id: other for other in self._plan.steps}
-        paths = [p for step_id in step.depends_on for p in self._files_of(steps[step_id])]
-        paths += [p for task_id in task.depends_on for p in self._task_files[task_id]]
-        written = [p for p in dict.fromkeys(paths) if p in self._artifacts]
-        return read_earlier(written, self._workspace.path)
-
-    def _files_of(self, step: Step) -> tuple[str, ...]:
-        """The declared files of a step, and those that an agent wrote for it."""
-        by_agent = self._task_files.get(single_task(step).task_id, ()) if step.has_agent else ()
-        return (*step.files, *by_agent)
 
     async def _check(self, unit: Unit, scope: CallScope) -> list[str]:
         """Look at each completion signal; a line for each that does not hold."""
