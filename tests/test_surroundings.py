@@ -171,7 +171,7 @@ def test_a_variable_with_more_than_the_base_url_names_the_upstream_too(sdd: SddD
 
 def test_show_lists_the_profile_of_a_run(sdd: SddDir) -> None:
     assert bernstein("record", "--", "true").returncode == 0
-    assert "profile generic, version 1, no rules\n" in bernstein("show", "latest").stdout
+    assert "profile generic, version 2, no rules\n" in bernstein("show", "latest").stdout
     assert bernstein("record", "--profile", "codex", "--", "true").returncode == 0
     said = bernstein("show", "latest").stdout
     assert "profile codex, version 2:\n" in said
