@@ -638,7 +638,7 @@ def test_a_difference_in_a_clients_own_token_counts_alone_is_named_as_that(
         done = run_client(sdd, "replay", "diff", one.run_id, run.run_id, cwd=tmp_path)
         assert done.returncode == 1
         assert "provider_state_mutation" in done.stdout
-        assert ("only the token counts differ" in done.stdout) is is_alone
+        assert ("differ in nothing but token counts" in done.stdout) is is_alone
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_show_lists_the_profile_of_a_run(sdd: SddDir) -> None:
     assert "profile generic, version 2, no rules\n" in bernstein("show", "latest").stdout
     assert bernstein("record", "--profile", "codex", "--", "true").returncode == 0
     said = bernstein("show", "latest").stdout
-    assert "profile codex, version 2:\n" in said
+    assert "profile codex, version 3:\n" in said
     assert "  drop prompt_cache_key: " in said
     assert json.loads(bernstein("show", "latest", "--json").stdout)["profile"]["name"] == "codex"
 

@@ -102,20 +102,34 @@ class LineReader:
     def __init__(self, read: Reader | None, seen: Observed) -> None:
         self._read = read
         self._seen = seen
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line that has not ended
+        self._rest_bytes = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
         if self._read is None:
             return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take(line)
+        first, *others = data.split(b"\n")
+        self._grow(first)
+        for line in others:
+            self.end()
+            self._grow(line)
+
+    def _grow(self, part: bytes) -> None:
+        self._rest_bytes += len(part)
+        if self._rest_bytes <= MAX_LINE_BYTES:
+            self._rest.append(part)
+        else:
+            self._rest.clear()  # too long for an event: it is counted when it ends
 
     def end(self) -> None:
         """Take what stands behind the last LF: an agent that was killed ends without one."""
-        rest, self._rest = self._rest, b""
-        self._take(rest)
+        line, size = b"".join(self._rest), self._rest_bytes
+        self._rest, self._rest_bytes = [], 0
+        if size > MAX_LINE_BYTES:
+            self._seen.bad_lines += 1
+        else:
+            self._take(line)
 
     def _take(self, line: bytes) -> None:
         if self._read is None or not line.strip():

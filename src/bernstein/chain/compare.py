@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from bernstein.chain.read import content_hash, differ_in_counts_alone, load_replay_events
+from bernstein.chain.read import content_hash, load_replay_events, placeless_hash
 from bernstein.events.entry import GENESIS, JournalEntry
+from bernstein.events.trajectory import PROVIDER_STATE_MUTATION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNTS_ALONE = "only the token counts differ that a client tells of itself: they can follow timing"
+COUNTS_ALONE = "token counts that a client tells of itself, which follow its timing and paths"
 Relation: TypeAlias = Literal["identical", "equivalent", "diverged"]
 DivergenceReason: TypeAlias = Literal["payload", "event", "order", "missing", "extra"]
 
@@ -24,12 +25,13 @@ class Comparison(msgspec.Struct, frozen=True):
 
     Attributes:
         relation: identical (equal heads), equivalent (each lane is equal, only their interleaving
-            differs) or diverged.
+            differs, or token counts that a client tells of itself) or diverged.
         head: The head of the second journal.
         step_index: The first row that differs, from 0; None where none does.
         reason: missing: the replay lacks the row; extra: the recording does.
         recorded: The recorded row there, as ``event`` and lane.
         replayed: The replayed row there.
+        in_counts: Whether such counts differ.
     """
 
     relation: Relation
@@ -38,24 +40,24 @@ class Comparison(msgspec.Struct, frozen=True):
     reason: DivergenceReason | None = None
     recorded: JournalEntry | None = None
     replayed: JournalEntry | None = None
+    in_counts: bool = False
 
     def line(self) -> str:
         """The comparison's line, as it stands on standard error after a replay."""
         if self.relation == "identical":
             return f"replay identical head={self.head}"
         if self.relation == "equivalent":
-            return (
-                f"replay equivalent head={self.head}: every lane is equal, "
-                f"the lanes interleave otherwise from step {self.step_index}"
+            differs = (
+                f"but for {COUNTS_ALONE}" if self.in_counts else "the lanes interleave otherwise"
             )
-        line = (
+            return (
+                f"replay equivalent head={self.head}: every lane is equal, {differs}, "
+                f"from step {self.step_index}"
+            )
+        return (
             f"replay diverged at step {self.step_index}: {self.reason}: "
             f"recorded {_name(self.recorded)}, replayed {_name(self.replayed)}"
         )
-        rows = (self.recorded, self.replayed)
-        if None not in rows and differ_in_counts_alone(*rows):  # type: ignore[arg-type]
-            line += f"\n  {COUNTS_ALONE}"
-        return line
 
 
 def compare_journals(recorded: Path, replayed: Path) -> Comparison:
@@ -78,13 +80,20 @@ def compare_journals(recorded: Path, replayed: Path) -> Comparison:
         "equivalent" if all(lane.is_equal for lane in lanes.values()) else "diverged"
     )
     reason = "order" if relation == "equivalent" else first.reason
-    return msgspec.structs.replace(first, relation=relation, head=head, reason=reason)
+    in_counts = not all(lane.is_equal_in_counts for lane in lanes.values())
+    return msgspec.structs.replace(
+        first, relation=relation, head=head, reason=reason, in_counts=in_counts
+    )
 
 
 def _name(row: JournalEntry | None) -> str:
     if row is None:
         return "no row"
-    return f"{row.event} {row.payload_hash[:12]}" + (f" in {row.lane[:24]}" if row.lane else "")
+    return f"{row.event} {row.payload_hash[:12]}" + (f" in {_shown(row.lane)}" if row.lane else "")
+
+
+def _shown(lane: str) -> str:
+    return lane[:24] if len(lane) == 64 and "/" not in lane else lane
 
 
 def _reason(left: JournalEntry | None, right: JournalEntry | None) -> DivergenceReason:
@@ -98,14 +107,22 @@ def _reason(left: JournalEntry | None, right: JournalEntry | None) -> Divergence
 
 
 class _LaneDigest:
-    """Two running hashes of one lane's rows, one a side: constant memory a lane."""
+    """Running hashes of one lane's rows, for each side with counts and without: constant memory."""
 
     def __init__(self) -> None:
         self._sides = (sha256(), sha256())
+        self._counted = (sha256(), sha256())
 
     def add(self, row: JournalEntry, side: int) -> None:
-        self._sides[side].update(f"{row.event}\n{content_hash(row)}\n".encode())
+        content = content_hash(row)
+        self._sides[side].update(f"{row.event}\n{content}\n".encode())
+        if row.event == PROVIDER_STATE_MUTATION:
+            self._counted[side].update(placeless_hash(row).encode())
 
     @property
     def is_equal(self) -> bool:
         return self._sides[0].digest() == self._sides[1].digest()
+
+    @property
+    def is_equal_in_counts(self) -> bool:
+        return self._counted[0].digest() == self._counted[1].digest()

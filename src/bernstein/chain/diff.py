@@ -12,10 +12,10 @@ import msgspec
 
 from bernstein.canonical import JsonObject, JsonValue
 from bernstein.chain.read import (
-    content_hash,
     differ_in_counts_alone,
     load_replay_events,
     payload_of,
+    placeless_hash,
 )
 from bernstein.events import trajectory as event
 
@@ -123,7 +123,7 @@ def _describe(
 
 
 def _identity(row: JournalEntry) -> tuple[str, str, str]:
-    return row.event, row.lane, content_hash(row)
+    return row.event, row.lane, placeless_hash(row)
 
 
 def _mutation_kind(row: JournalEntry | None) -> str | None:

@@ -65,19 +65,39 @@ def payload_of(entry: JournalEntry) -> JsonObject:
     return value
 
 
-def content_hash(entry: JournalEntry) -> str:
+def placeless_hash(entry: JournalEntry) -> str:
     """What of a row two executions share wherever it stands: its payload's hash.
 
     A mutation names its own place, which is a matter of how lanes interleave: it is left out.
     """
+    return _hash_without(entry, {"address", "step_index"})
+
+
+def content_hash(entry: JournalEntry) -> str:
+    """What of a row two faithful executions share: all of it but a mutation's place and counts.
+
+    A client's own counts of tokens follow its timing and the length of paths.
+    """
+    return _hash_without(entry, {"address", "step_index", *_COUNTED})
+
+
+_COUNTED = ("before_digest", "after_digest")
+
+
+def _hash_without(entry: JournalEntry, left_out: set[str]) -> str:
     if entry.event != PROVIDER_STATE_MUTATION:
         return entry.payload_hash
     try:
         payload = payload_of(entry)
     except CanonicalError:
         return entry.payload_hash
-    placeless = {k: v for k, v in payload.items() if k not in {"address", "step_index"}}
-    return sha256_hex(canonical_bytes(placeless))
+    rest = (payload.get("tokens") or {}).get("rest_digest")
+    if rest is None or not left_out.issuperset(_COUNTED):
+        left_out = left_out - set(_COUNTED)
+    else:
+        payload["tokens"] = rest
+    kept = {name: value for name, value in payload.items() if name not in left_out}
+    return sha256_hex(canonical_bytes(kept))
 
 
 def differ_in_counts_alone(one: JournalEntry, other: JournalEntry) -> bool:

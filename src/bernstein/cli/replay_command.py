@@ -214,7 +214,7 @@ def _diff_text(found: JournalDiff) -> str:
     if found.kinds is not None:
         lines.append(f"  kind: {found.kinds[0] or 'none'} | {found.kinds[1] or 'none'}")
     if found.in_counts_alone:
-        lines.append(f"  {COUNTS_ALONE}")
+        lines.append(f"  they differ in nothing but {COUNTS_ALONE}")
     lines += [f"  {f.path}: {f.left!r} | {f.right!r}" for f in found.fields[:20]]
     if found.realigned is None:
         lines.append("  they are not equal again after that")

@@ -31,7 +31,7 @@ Examples:
 
 @click.command("run", epilog=_EXAMPLE)
 @click.argument("plan_path", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option("--model", metavar="PROVIDER:NAME", help="Ask this model for every step.")
+@click.option("--model", metavar="PROVIDER:NAME", help="Let the built-in agent ask this model.")
 @click.option("--in-place", is_flag=True, help="Work in the folder itself, not in a copy.")
 @click.option("--exact", is_flag=True, help="In a replay, another interleaving diverges too.")
 @click.option(
@@ -133,6 +133,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
 def _print_replay(report: RunReport, *, verbose: bool) -> None:
     if report.seal_problem is not None:
         sys.stderr.write(f"bernstein: the run is not sealed: {report.seal_problem}\n")
+    sys.stderr.write("".join(f"note: {note}\n" for note in report.notes))
     sys.stderr.write(report.context_note)
     is_identical = report.comparison is not None and report.comparison.relation == "identical"
     if report.has_other_plan:

@@ -20,7 +20,8 @@ def agent_finished(payload: JsonObject) -> str:
 
 def mutation(payload: JsonObject) -> str:
     """How the context was changed."""
-    counts = ", ".join(f"{name} {n}" for name, n in (payload.get("tokens") or {}).items())
+    tokens = payload.get("tokens") or {}
+    counts = ", ".join(f"{name} {n}" for name, n in tokens.items() if type(n) is int)
     counted = f" ({counts} tokens)" if counts else ""
     flagged = ", flagged: the run asked for none" if payload.get("flagged") else ""
     return f"the context was changed: {payload.get('kind')}{counted}{flagged}"

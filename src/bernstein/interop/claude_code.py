@@ -36,6 +36,12 @@ SIGHT: dict[MutationKind, Seen] = {
     "memory_injection": _STREAM,
 }
 
+# A transcript is written row by row, and has no last one; the client's clearing of old tool
+# results stands in it alone.
+SIGHT_OF_TRANSCRIPTS: dict[MutationKind, Seen] = {
+    kind: Seen("observed", "transcript") for kind in (*SIGHT, "microcompaction")
+}
+
 
 def reports_of(event: JsonObject) -> list[Report]:
     """What one event, or one row of a transcript, reports."""

@@ -44,6 +44,7 @@ class EventFile:
         bad_counts: How many messages told counts that are none: they count for nothing.
         answers: The kinds of the provider's answers among them.
         is_of_claude: Whether they are Claude Code's.
+        is_transcript: Whether they are its transcript, and not its stream.
         is_whole: Whether a client's last event is there.
     """
 
@@ -54,6 +55,7 @@ class EventFile:
     bad_counts: int = 0
     answers: set[Kind] = field(default_factory=set)
     is_of_claude: bool = False
+    is_transcript: bool = False
     is_whole: bool = False
 
 
@@ -120,7 +122,7 @@ def _of_answer(kind: Kind | None, answer: list[JsonObject]) -> list[Report]:
 def _of_one(value: JsonObject, found: EventFile) -> list[Report]:
     """What an event by itself reports: a client's, a plain body, a row of recorded answers."""
     for (name, said), kind in _BODIES.items():
-        if value.get(name) == said:
+        if value.get(name) == said and _is_body(value):
             found.answers.add(kind)
             return reported_in_response(kind, "", None, [value])
     answers = value.get("response") if "method" in value else None
@@ -136,8 +138,14 @@ def _of_one(value: JsonObject, found: EventFile) -> list[Report]:
         else:
             found.usage[message_id] = (model, usage)
     found.is_of_claude |= "session_id" in value or "sessionId" in value
+    found.is_transcript |= "sessionId" in value
     found.is_whole |= value.get("type") == "result"
     return reports_of(value) or [report for read in _OTHERS for report in read(value)]
+
+
+def _is_body(value: JsonObject) -> bool:
+    """Whether it is an answer of a provider: others have messages of that name too."""
+    return isinstance(value.get("content", value.get("output")), list) and "model" in value
 
 
 def _codex(value: JsonObject) -> Iterator[Report]:

@@ -24,14 +24,12 @@ from bernstein.canonical import (
     canonical_bytes,
     digest_of,
     digest_of_bytes,
-    sha256_hex,
     spelled_json,
 )
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.seat import Seat, SeatOptions
 from bernstein.events import trajectory as event
-from bernstein.files import make_private
-from bernstein.jsonl import append_line, open_append
+from bernstein.recording.session_events import append_events
 from bernstein.runner.recorded_agents import RecordedAgent, read_recorded_agents
 from bernstein.runner.workspace import make_agent_copy
 from bernstein.wire.folders import each_open_text
@@ -50,11 +48,11 @@ if TYPE_CHECKING:
     from bernstein.runner.workspace import AgentCopy
     from bernstein.wire.secrets import Redactor
 
-_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What clients and providers say when the context is full.
 _FULL = re.compile(
     r"prompt is too long|context[ _](?:window|length)[ _](?:is )?exceed|ran out of room", re.I
 )
+_KEPT_END_BYTES = 16 * 2**20
 _SETTLE_S = 5.0  # how long what a recorded agent printed before its end is waited for
 
 
@@ -83,6 +81,7 @@ class AgentSteps:
     redactor: Redactor
     is_isolated: bool
     hidden: list[Path]
+    left_out: Path | None
     seats: dict[str, Seat] = field(default_factory=dict)
     recorded: dict[tuple[str, int], RecordedAgent] = field(default_factory=dict)
 
@@ -90,6 +89,20 @@ class AgentSteps:
         """Read what the recording says of them."""
         if self.run.source is not None:
             self.recorded = read_recorded_agents(self.run.source.journal)
+
+    def notes(self) -> list[str]:
+        """What a user is told of the agents at the end of the run."""
+        said = []
+        for lane, seat in self.seats.items():
+            left = sorted(seat.kept_home.left_out)
+            said += [f"{lane}: ~/{path} is too large to be kept: not copied" for path in left]
+            said += [
+                f"{lane}: {host} was reached for and refused ({count}x): it is not recorded"
+                for host, count in seat.refused.items()
+            ]
+            if seat.player is not None and seat.player.hold.has_expired:
+                said.append(f"{lane}: a request that was recorded did not come in its order")
+        return said
 
     def clear(self) -> None:
         """Take away the folders in which agents worked."""
@@ -104,7 +117,7 @@ class AgentSteps:
         step, lane = unit.step, unit.unit_id
         adapter = find_adapter(step.cli, step.command)
         folder = self.run.dir.path / "agents" / lane.replace("/", ".")
-        copy = make_agent_copy(self.workspace, folder / "workspace")
+        copy = make_agent_copy(self.workspace, folder / "workspace", self.left_out)
         if lane not in self.seats:
             options = SeatOptions(
                 lane=lane,
@@ -204,21 +217,22 @@ class AgentAttempt:
         if not fresh:
             return
         self._told += len(fresh)
-        folder = self._run.sdd.provider_state
-        make_private(folder)
-        session = str(self._seen.session_id or self._run.dir.run_id)
-        if not _SESSION.fullmatch(session):
-            session = sha256_hex(session.encode("utf-8", "surrogatepass"))
-        fd = open_append(folder / f"{session}.jsonl")
-        for report, said in fresh:
-            row = {
+        encrypts = self._run.store.own_blobs.encrypts
+        rows: list[JsonObject] = [
+            {
                 "run_id": self._run.dir.run_id,
                 "lane": self._unit.unit_id,
                 "kind": report.kind,
-                "event": said,
+                # In an encrypted run nothing that was said stands in the clear.
+                "event": digest_of(spellable(said)).to_json() if encrypts else spellable(said),
             }
-            append_line(fd, self._redacted(canonical_bytes(spellable(row))) + b"\n")
-        os.close(fd)
+            for report, said in fresh
+        ]
+        append_events(
+            self._run.sdd.provider_state,
+            str(self._seen.session_id or self._run.dir.run_id),
+            (self._redacted(canonical_bytes(row)) for row in rows),
+        )
 
     def _redacted(self, data: bytes) -> bytes:
         text = data.decode("utf-8", "surrogateescape")
@@ -343,13 +357,27 @@ class AgentAttempt:
             "bad_lines": self._seen.bad_lines,
         }
         for name, path in (("output", self._process.stdout), ("errors", self._process.stderr)):
-            data = self._redacted(path.read_bytes())
+            printed, left_out = _ends_of(path)
+            data = self._redacted(printed)
+            if left_out:
+                said[f"{name}_left_out_bytes"] = left_out
             if blobs.encrypts:
                 said[name] = blobs.put_encrypted(digest_of_bytes(data), data).to_json()
             else:
                 said[name] = blobs.put(data).to_json()
             path.unlink()
         run.describe_attempt(self._unit.unit_id, said)
+
+
+def _ends_of(path: Path) -> tuple[bytes, int]:
+    """What was printed, of very much its beginning and its end; and how much lies between."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= 2 * _KEPT_END_BYTES:
+            return file.read(), 0
+        begin = file.read(_KEPT_END_BYTES)
+        file.seek(-_KEPT_END_BYTES, os.SEEK_END)
+        return begin + b"\n" + file.read(), size - 2 * _KEPT_END_BYTES
 
 
 def _texts(result: JsonValue) -> str:

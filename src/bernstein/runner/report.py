@@ -45,6 +45,7 @@ class RunReport:
         coverage, comparison: Of a replay.
         miss: The miss that ended a strict replay.
         seal_problem: What kept the run from being sealed.
+        notes: What is to be known of the agents.
         context_note: A line on changes of the context that were to be suppressed, or "".
         has_other_plan: The plan of a replay is not the recorded one.
         has_other_tree: The folder of a replay is not as it was when the run was recorded.
@@ -70,7 +71,8 @@ class RunReport:
     has_other_tree: bool
     has_other_plan: bool
     seal_problem: str | None
-    context_note: str = ""
+    notes: list[str]
+    context_note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from bernstein.wire.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bernstein.events.trajectory import AgentOutcome, ErrorCode
     from bernstein.rundir import SddDir
@@ -143,7 +144,8 @@ class PlanRun:
                     find_adapter(step.cli, step.command)
             if self._has_agents and self._options.is_isolated:
                 Launcher(is_isolated=True).close()  # it can be done here, or nothing is begun
-            if self._has_agents and not (self._options.trusts or self._options.is_isolated):
+            if self._has_agents and not self._options.trusts:
+                # Isolated ones too: they have no network, and all of the user's files.
                 run.refuse_untrusted()
             self._workspace = self._make_workspace()
             self._produced = Produced(run, self._plan, self._workspace.path)
@@ -169,7 +171,15 @@ class PlanRun:
             Redactor(provider_secrets()),
             self._options.is_isolated,
             hidden if run.source is None else [*hidden, run.source.path],
+            self._own_source(),
         )
+
+    def _own_source(self) -> Path | None:
+        """Where in the folder the recording lies, if it does: a saved one was not there then."""
+        source, folder = self._run.source, self._options.folder.resolve()
+        if source is None or not source.path.resolve().is_relative_to(folder):
+            return None
+        return source.path.resolve().relative_to(folder)
 
     def _make_workspace(self) -> Workspace:
         if self._options.in_place:
@@ -219,6 +229,7 @@ class PlanRun:
             has_other_tree=self._has_other_tree(),
             has_other_plan=self._has_other_plan(),
             seal_problem=run.seal_problem,
+            notes=[] if self._agents is None else self._agents.notes(),
             context_note=run.context.note(),
         )
 

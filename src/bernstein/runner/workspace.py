@@ -111,7 +111,7 @@ class AgentCopy:
         Raises:
             UnsafePathError: Another step has changed one of these files since.
         """
-        targets = {change.path: inside(self.main, change.path) for change in changes}
+        targets = {change.path: _place(self.main, change.path) for change in changes}
         for change in changes:
             now, new = file_digest(targets[change.path]), file_digest(self.path / change.path)
             if now not in {self.base.get(change.path), new} or _in_the_way(targets[change.path]):
@@ -119,16 +119,23 @@ class AgentCopy:
                     f"{change.path} was changed by another step at the same time\n"
                     "  let one of the two depend on the other, with `depends_on:` in the plan"
                 )
-        for change in changes:
-            _bring_over(change, self.path / change.path, targets[change.path])
+        try:
+            for change in changes:
+                _bring_over(change, self.path / change.path, targets[change.path])
+        except OSError as error:
+            raise WorkspaceError(
+                f"{change.path} cannot be brought over: {error.strerror}"
+            ) from error
 
     def remove(self) -> None:
         """Take the copy away."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def make_agent_copy(workspace: Path, target: Path) -> AgentCopy:
+def make_agent_copy(workspace: Path, target: Path, left_out: Path | None = None) -> AgentCopy:
     """Copy a run's workspace for one agent; what an earlier attempt left there goes.
+
+    ``left_out`` is a path in it that the agent is not to see.
 
     Raises:
         WorkspaceError: It is too large, or holds what cannot be copied.
@@ -136,6 +143,8 @@ def make_agent_copy(workspace: Path, target: Path) -> AgentCopy:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.rmtree(target, ignore_errors=True)
     path = _copy(workspace, target, _clone)
+    if left_out is not None:
+        shutil.rmtree(path / left_out, ignore_errors=True)
     return AgentCopy(path, target, workspace, manifest(path))
 
 
@@ -200,7 +209,7 @@ def _refuse_moved(run: RunDir, changes: list[Change]) -> None:
     info = _read_base(run)
     base: dict[str, str] = info["files"]
     folder, workspace = Path(info["folder"]), Path(info["path"])
-    targets = {change.path: inside(folder, change.path) for change in changes}
+    targets = {change.path: _place(folder, change.path) for change in changes}
     moved = [
         change.path
         for change in changes
@@ -224,9 +233,21 @@ def apply_changes(run: RunDir, changes: list[Change]) -> None:
     _refuse_moved(run, changes)
     info = _read_base(run)
     folder, workspace = Path(info["folder"]), Path(info["path"])
-    targets = {change.path: inside(folder, change.path) for change in changes}
+    targets = {change.path: _place(folder, change.path) for change in changes}
     for change in changes:
         _bring_over(change, workspace / change.path, targets[change.path])
+
+
+def _place(root: Path, relative: str) -> Path:
+    """Where a path is below ``root``; it may be a link itself, and leads through none.
+
+    Raises:
+        UnsafePathError: It leaves the folder.
+    """
+    above, _, name = relative.rpartition("/")
+    if name in {"", ".", ".."}:
+        raise UnsafePathError(f"{relative!r} is not a path inside the folder")
+    return (inside(root, above) if above else root) / name
 
 
 def _bring_over(change: Change, source: Path, target: Path) -> None:
@@ -234,8 +255,9 @@ def _bring_over(change: Change, source: Path, target: Path) -> None:
         target.unlink(missing_ok=True)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink() or source.is_symlink():
+        target.unlink(missing_ok=True)  # what it leads to is not the file
     if source.is_symlink():
-        target.unlink(missing_ok=True)
         target.symlink_to(source.readlink())
     else:
         shutil.copy2(source, target)
@@ -347,6 +369,8 @@ def _lay_over(repository: Path, target: Path) -> None:
 
 def _text(path: Path) -> str | None:
     try:
+        if path.is_symlink():
+            return f"a link to {path.readlink()}\n"  # not what it leads to
         return path.read_text("utf-8")
     except FileNotFoundError:
         return ""

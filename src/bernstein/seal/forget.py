@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.errors import SealError
 from bernstein.files import sweep_temporaries, write_file
+from bernstein.recording.session_events import remove_events
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.digest_form import digest_forms
 from bernstein.seal.evidence import verify_run
@@ -66,4 +67,5 @@ def forget_bodies(run: RunDir, sdd: SddDir, keys: KeyStore) -> dict[str, str]:
         write_file(run.path / f"{name}.jsonl", lines)
     for body in gone - held.keys():
         blobs.remove(body)
+    remove_events(sdd.provider_state, run.run_id)
     return held

@@ -15,6 +15,7 @@ from bernstein.canonical import DigestRef, as_ref, decode_canonical
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import locked, open_append, read_lines
 from bernstein.recording.blobs import BlobStore
+from bernstein.recording.session_events import remove_events
 from bernstein.rundir import RunDir
 from bernstein.seal.evidence import stored_refs
 from bernstein.seal.seals import keep_audit_seal
@@ -81,6 +82,7 @@ def prune(sdd: SddDir, runs: list[RunDir], keys: KeyStore) -> None:
         removed = sdd.runs / f"{_REMOVED}{run.run_id}"
         run.path.rename(removed)
         _destroy(sdd, RunDir(removed))
+        remove_events(sdd.provider_state, run.run_id)
 
 
 def _destroy(sdd: SddDir, removed: RunDir) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, sha256_hex
+from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, digest_of, sha256_hex
 from bernstein.wire.reported import Report, reported_in_request
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Histories:
         # Another system prompt: a request beside the conversation. Tools come and go in one.
         setup = canonical_bytes([body.get(name) for name in _SETUP])
         at = (lane, sha256_hex(setup))
-        now = [item for item in map(_without_marks, said) if item is not None]
+        now = [item for item in map(_plain_message, said) if item is not None]
         before = self._last.get(at)
         self._last[at] = now
         if before is None or now[: len(before)] == before:
@@ -83,8 +83,14 @@ def _changed(before: list[JsonValue], now: list[JsonValue]) -> Report:
     same = 0
     while same < min(len(before), len(now)) and before[same] == now[same]:
         same += 1
-    counts = {"messages_before": len(before), "messages_after": len(now), "messages_kept": same}
-    return Report(_kind(before, now), {"history": counts})
+    shown: JsonObject = {
+        "messages_before": len(before),
+        "messages_after": len(now),
+        "messages_kept": same,
+        "dropped": digest_of(before[same:]).to_json(),
+        "added": digest_of(now[same:]).to_json(),
+    }
+    return Report(_kind(before, now), {"history": shown})
 
 
 def _kind(before: list[JsonValue], now: list[JsonValue]) -> MutationKind:
@@ -120,6 +126,13 @@ def _without_thoughts(messages: list[JsonValue]) -> list[list[Any]]:
 
 def _without_results(messages: list[JsonValue]) -> list[list[Any]]:
     return [[None if _is_of(b, _RESULTS) else b for b in _blocks(one)] for one in messages]
+
+
+def _plain_message(message: JsonValue) -> JsonValue:
+    """A message in one spelling: a text by itself is a list with one block."""
+    if isinstance(message, dict) and isinstance(message.get("content"), str):
+        message = {**message, "content": [{"type": "text", "text": message["content"]}]}
+    return _without_marks(message)
 
 
 def _without_marks(value: JsonValue) -> JsonValue:

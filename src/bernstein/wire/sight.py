@@ -24,6 +24,8 @@ _IN_RESPONSES: tuple[MutationKind, ...] = (
     "thinking_clearing",
     "model_fallback",
 )
+# Kinds that an answer says of which no request is known.
+_IN_ANSWERS = _IN_RESPONSES[:3]
 # Kinds that a client's own history gives away, where it says which conversation asks.
 _IN_HISTORIES: tuple[MutationKind, ...] = (
     "compaction",
@@ -61,6 +63,11 @@ class Sights:
         for edit in edits if isinstance(edits, list) else ():
             if isinstance(edit, dict):
                 asked.add(str(edit.get("type", "")).rsplit("_", 1)[0])
+
+    def answered(self, provider: str, kind: Kind) -> None:
+        """An answer is there, and no request that it is of."""
+        self._kinds.setdefault(provider, set()).add(kind)
+        self._asked.setdefault(provider, set()).update({"no request", "no history"})
 
     def called(self, provider: str) -> None:
         """A model was asked through its SDK, which shows nothing of what is not in the answer."""
@@ -107,12 +114,18 @@ class Sights:
         }
         if has_histories:
             seen |= dict.fromkeys(_IN_HISTORIES, Seen("observed", "history"))
+            if "thinking" in asked:
+                # What the server drops of earlier thoughts is in no history.
+                seen["thinking_clearing"] = blind
         if "generate" in kinds or {"compact", "compaction"} & (kinds | asked):
             seen["compaction"] = wire
         if "clear_tool_uses" in asked:
             seen["tool_result_clearing"] = wire
         if "clear_thinking" in asked:
             seen["thinking_clearing"] = wire
+        if "no request" in asked:
+            seen |= dict.fromkeys(_IN_ANSWERS, wire)
+            seen |= {"held_state_reference": blind, "model_fallback": blind, "truncation": blind}
         if "truncation" in asked:
             # What was left out is said nowhere.
             seen["truncation"] = blind

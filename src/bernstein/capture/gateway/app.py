@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -16,6 +15,7 @@ from bernstein.capture.gateway.player import Begin, Linger, Pause, Wait
 from bernstein.wire.key import Request
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Awaitable, Callable, Mapping
 
     from bernstein.capture.gateway.player import Effect, Player, Policy
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_BODY_BYTES = 64 * 2**20
+_MAX_REFUSED = 100
 
 
 class CutError(Exception):
@@ -35,11 +36,19 @@ class CutError(Exception):
 class Gateway:
     """Serves one run: live, or from its recording."""
 
-    def __init__(self, wire: WireRun, upstreams: Mapping[str, str], player: Player | None) -> None:
-        """Serve these providers, by name and base URL; in a strict replay nothing goes live."""
+    def __init__(
+        self,
+        wire: WireRun,
+        upstreams: Mapping[str, str],
+        player: Player | None,
+        refused: Counter[str],
+    ) -> None:
+        """Serve these providers, by name and base URL; in a strict replay nothing goes live.
+
+        Hosts that are asked for as if this were a proxy are counted in ``refused``.
+        """
         self.token = secrets.token_urlsafe(18)
-        # Hosts that were asked for as if this were a proxy, and how often.
-        self.refused: Counter[str] = Counter()
+        self._refused = refused
         self._wire = wire
         self._upstreams = dict(upstreams)
         self._player = player
@@ -57,7 +66,9 @@ class Gateway:
             host = scope["path"].lstrip("/") or host
         if host in {"", f"127.0.0.1:{port}", f"localhost:{port}"}:
             return False
-        self.refused[host] += 1
+        # Whoever asks for ever new ones is not counted for ever.
+        if host in self._refused or len(self._refused) < _MAX_REFUSED:
+            self._refused[host] += 1
         return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -86,6 +86,9 @@ class Player:
         self._wire = wire
         self._recorded = recorded
         self._is_paced = is_paced
+        # An extension of a recording from before there were mutations finds them itself.
+        is_watched = source.read_info().get("watches_context") is True
+        self._has_mutations = is_watched or not wire.run.context.is_watched
         self._rerun = rerun
         self._rows = wire.run.source_exchanges(wire.lane)
         self.hold = CausalHold(self._rows, first_quotes(self._rows, wire.run.store.blobs))
@@ -187,7 +190,7 @@ class Player:
         This was checked, bytes and all, before the first answer was served.
         """
         answers = self._wire.run.source_chain.exchanges.answers
-        if row.done >= len(answers):
+        if row.done >= len(answers) or not self._has_mutations:
             return None
         said = answers[row.done]
         try:

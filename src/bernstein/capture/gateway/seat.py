@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,12 +80,15 @@ class Seat:
         """
         self.run = run
         self._options = options
+        # Hosts that were asked for as if the gateway were a proxy, and how often.
+        self.refused: Counter[str] = Counter()
         name = "home" if not options.lane else f"agents/{options.lane.replace('/', '.')}/home"
         self.home = run.dir.path / name
         # Not below the run: the path of a Unix socket has hardly a hundred characters.
         self.tmp = Path(tempfile.gettempdir()) / f"bernstein-{secrets.token_hex(6)}"
         info = self._recorded()
-        recorded = None if run.source is None else terms_of(info)
+        # In a plan a recording need not have this agent: what goes live is as in a new one.
+        recorded = terms_of(info) if info else None
         self.upstreams: dict[str, str] = info.get("upstreams") or _upstreams(options.upstreams)
         if not run.is_strict:
             self.upstreams.update(options.upstreams)
@@ -116,9 +120,9 @@ class Seat:
         self.wire = WireRun(run, terms, redactor, options.lane)
         self.player = (
             None
-            if recorded is None
+            if run.source is None
             else options.make_player(
-                self.wire, recorded, is_paced=options.is_paced, rerun=options.rerun
+                self.wire, recorded or terms, is_paced=options.is_paced, rerun=options.rerun
             )
         )
 
@@ -149,7 +153,8 @@ class Seat:
 
     def serve(self, listener: socket.socket | None) -> GatewayServer:
         """A server of this seat, on this socket, else on one of its own."""
-        return GatewayServer(Gateway(self.wire, self.upstreams, self.player), listener)
+        gateway = Gateway(self.wire, self.upstreams, self.player, self.refused)
+        return GatewayServer(gateway, listener)
 
     @property
     def is_replay(self) -> bool:

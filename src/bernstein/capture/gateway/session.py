@@ -145,7 +145,7 @@ class GatewaySession(Seat):
                 "note: a request that was recorded did not come, so from there the answers were "
                 "not held in their order\n"
             )
-        for host, count in self.server.gateway.refused.items():
+        for host, count in self.refused.items():
             said(f"note: {host} was reached for and refused ({count}x): it is not recorded\n")
         # What an extension does not hold any more is said without being asked for.
         for row in self.player.unused() if is_verbose or not run.is_strict else ():
@@ -169,9 +169,9 @@ def _check_source(run: OpenRun, *, trusts: bool) -> None:
     source = run.source
     if source is None:
         return
-    if not source.exchanges.exists():
+    if not source.exchanges.exists() or source.read_info().get("kind") == "plan":
         raise RecordingError(
-            f"run {source.run_id} was not recorded at the wire: it is replayed by what "
+            f"run {source.run_id} is not the recording of one client: it is replayed by what "
             f"recorded it\n  see: bernstein replay {source.run_id}"
         )
     if not trusts:

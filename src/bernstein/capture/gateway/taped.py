@@ -9,7 +9,7 @@ from bernstein.capture.gateway.wire_run import WireRun
 from bernstein.capture.run import OpenRun
 from bernstein.errors import RecordingError, SealError
 from bernstein.events import trajectory as event
-from bernstein.interop.claude_code import SIGHT
+from bernstein.interop.claude_code import SIGHT, SIGHT_OF_TRANSCRIPTS
 from bernstein.interop.events import EventFile, read_event_file
 from bernstein.wire.chained import Terms
 from bernstein.wire.folders import Folders
@@ -111,9 +111,11 @@ def import_events(
     for model, usage in found.usage.values():
         run.append(event.MODEL_USAGE, event.model_usage(None, "anthropic", model, usage.to_json()))
     for kind in sorted(found.answers):
-        run.context.sights.asked(_PROVIDERS[kind], kind, None, has_lane=False)
+        run.context.sights.answered(_PROVIDERS[kind], kind)
     if found.is_of_claude:
-        run.context.sights.client_ended("client/claude", SIGHT, is_whole=found.is_whole)
+        sight = SIGHT_OF_TRANSCRIPTS if found.is_transcript else SIGHT
+        is_whole = found.is_whole or found.is_transcript
+        run.context.sights.client_ended("client/claude", sight, is_whole=is_whole)
     run.append_end("completed")
     run.close("completed")
     if run.seal_problem is not None:
