@@ -19,7 +19,7 @@ demo: $(STAMP)
 	PATH="$(CURDIR)/.venv/bin:$$PATH" sh examples/demo.sh
 
 test: $(STAMP)
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest -n auto --dist worksteal $(ARGS)
 
 clients: $(STAMP)
 	sh tools/clients.sh

@@ -255,6 +255,81 @@ def test_a_run_killed_with_9_ends_its_agent_and_says_where_its_recording_ended(
     assert "came to no end" in again.stderr
 
 
+def test_what_an_agent_had_started_ends_with_a_run_that_is_killed_with_9(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    marker = f"8{os.getpid()}77"
+    script = f"setsid sleep {marker} & (sleep {marker} &) ; echo $TMPDIR > {tmp_path}/where; sleep {marker}"
+    plan = plan_of(command_step("one", "sh", "-c", script))
+    process = start(sdd, plan, tmp_path / "work", {})
+    wait_until(lambda: len(agents_of(f"sleep\0{marker}")) == 3)
+    process.kill()
+    process.wait()
+    wait_until(lambda: agents_of(f"sleep\0{marker}") == [], 10)
+    wait_until(lambda: not Path((tmp_path / "where").read_text().strip()).exists(), 10)
+
+
+def test_links_are_brought_over_as_links_and_never_followed(sdd: SddDir, tmp_path: Path) -> None:
+    work, secret = tmp_path / "work", tmp_path / "secret"
+    secret.write_text("do not read\n")
+    (work / "target.txt").write_text("t")
+    (work / "old").symlink_to("target.txt")
+    (work / "turns").symlink_to(secret)
+    script = f"ln -s {secret} new; ln -sfn elsewhere old; rm turns; echo own > turns"
+    plan = plan_of(command_step("one", "sh", "-c", script))
+    done = run(sdd, plan, work, {})
+    assert done.returncode == 0, done.stderr
+    source = sdd.find_run("latest")
+    assert (source.workspace / "old").readlink() == Path("elsewhere")
+    shown = run_client(sdd, "apply", source.run_id, cwd=work)
+    assert "do not read" not in shown.stdout + shown.stderr
+    assert secret.read_text() == "do not read\n"
+    assert (source.workspace / "turns").read_text() == "own\n"
+    assert not (source.workspace / "turns").is_symlink()
+
+
+def test_an_agent_that_the_recording_lacks_goes_live_as_in_a_new_run(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    one, two = asked("one", "one.txt"), asked("two", "two.txt")
+    with serving(own_answer) as upstream:
+        run(sdd, plan_of(one), work, pointed_at(upstream))
+        first = sdd.find_run("latest")
+        env = {
+            **pointed_at(upstream),
+            "BERNSTEIN_REPLAY_RUN_ID": first.run_id,
+            "BERNSTEIN_REPLAY_ALLOW_LIVE_MISS": "1",
+        }
+        assert run(sdd, plan_of(one, two), work, env).returncode == 0
+    more = sdd.list_runs()[-1]
+    assert verify(sdd, more).verdict == "verified"
+    again = replay(sdd, more, plan_of(one, two), work)
+    assert again.returncode == 0, again.stderr
+    assert "hits=4 misses=0" in again.stderr
+
+
+def test_a_plans_run_is_not_replayed_as_a_clients(sdd: SddDir, tmp_path: Path) -> None:
+    with serving(own_answer) as upstream:
+        run(sdd, plan_of(asked("one", "one.txt")), tmp_path / "work", pointed_at(upstream))
+    done = run_client(sdd, "replay", "latest", "--", "true", cwd=tmp_path / "work")
+    assert done.returncode == 1
+    assert "is replayed by what recorded it" in done.stderr
+
+
+def test_in_an_encrypted_run_nothing_of_an_agent_is_in_the_clear(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    plan = plan_of(command_step("one", "sh", "-c", "echo PLAINLY-SAID; echo PLAINLY-TOO >&2"))
+    done = run(sdd, plan, tmp_path / "work", {"BERNSTEIN_ENCRYPT": "1"})
+    assert done.returncode == 0, done.stderr
+    assert verify(sdd, sdd.find_run("latest")).verdict == "verified"
+    for path in sdd.path.rglob("*"):
+        if path.is_file() and "workspace" not in path.parts:
+            data = path.read_bytes()
+            assert b"PLAINLY" not in data or path.name == "run.json", path
+
+
 def test_a_failed_agent_is_tried_again_with_what_was_wrong(sdd: SddDir, tmp_path: Path) -> None:
     script = 'case "$1" in *"was not accepted"*) touch done.txt;; *) exit 7;; esac'
     step = command_step("one", "sh", "-c", script, "sh", "{prompt}", more=", retries: 1")

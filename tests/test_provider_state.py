@@ -29,6 +29,7 @@ from bernstein.wire.reported import (
     reported_in_request,
     reported_in_response,
 )
+from bernstein.wire.sight import Sights
 from tests.clients import run_client
 from tests.helpers import events, rows, unseal, verify
 from tests.plans import plan_of, pointed_at
@@ -279,6 +280,31 @@ def test_what_a_client_hangs_on_its_last_message_is_no_change() -> None:
     reminder = text("<system-reminder>now</system-reminder>")
     marked = said("user", text("do it", cache_control={"type": "ephemeral"}), reminder)
     assert shown([marked], [ONE, TWO, THREE]) == []
+
+
+def test_a_text_is_the_same_message_as_a_list_with_that_text() -> None:
+    system = {"role": "system", "content": [text("be brief")]}
+    as_text = {"role": "system", "content": "be brief"}
+    assert shown([system, ONE], [as_text, ONE, TWO]) == []
+
+
+def test_two_different_compactions_have_two_digests() -> None:
+    reports = []
+    for words in ("summed up", "summed up otherwise"):
+        followed = Histories()
+        for history in ([ONE, TWO, THREE], [said("user", text(words))]):
+            body = {"model": "m", "messages": history}
+            reports += followed.follow("lane-1", "messages", body)
+    assert reports[0].kind == reports[1].kind == "compaction"
+    assert reports[0].payload != reports[1].payload
+
+
+def test_a_history_shows_nothing_of_thoughts_that_the_server_drops() -> None:
+    sights = Sights()
+    sights.asked("anthropic", "messages", {"thinking": {"type": "enabled"}}, has_lane=True)
+    (row,) = sights.capabilities()
+    assert row["kinds"]["thinking_clearing"]["value"] == "declared-blind"
+    assert row["kinds"]["compaction"] == {"value": "observed", "channel": "history"}
 
 
 def test_a_request_with_another_system_prompt_is_beside_the_conversation() -> None:
@@ -660,6 +686,16 @@ def test_a_boundary_of_another_shape_is_chained_and_its_counts_claim_nothing(
     (only,) = by_stream(streaming(sdd, tmp_path, line, DONE))
     assert only["kind"] == "compaction"
     assert "tokens" not in only
+
+
+def test_what_a_session_said_goes_with_its_run(sdd: SddDir, tmp_path: Path) -> None:
+    run = streaming(sdd, tmp_path, boundary(), DONE)
+    again = sdd.list_runs()[-1]
+    file = sdd.provider_state / f"{SESSION}.jsonl"
+    assert [row["run_id"] for row in rows(file)] == [run.run_id, again.run_id]
+    forgotten = run_client(sdd, "forget", again.run_id, "--bodies", cwd=tmp_path)
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert [row["run_id"] for row in rows(file)] == [run.run_id]
 
 
 def test_a_line_that_is_no_json_is_counted_and_hides_nothing(sdd: SddDir, tmp_path: Path) -> None:

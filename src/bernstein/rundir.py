@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bernstein.canonical import JsonObject, canonical_bytes
-from bernstein.errors import RecordingError, SettingsError, UnknownRunError
+from bernstein.canonical import JsonObject, canonical_bytes, convert, decode_strict
+from bernstein.errors import CanonicalError, RecordingError, SettingsError, UnknownRunError
 from bernstein.files import make_private, read_file, write_file
 
 if TYPE_CHECKING:
@@ -96,9 +96,14 @@ class RunDir:
         except FileNotFoundError:
             return {}
         try:
-            msgspec.json.decode(data, type=_RunInfo)
-            info: JsonObject = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            try:
+                msgspec.json.decode(data, type=_RunInfo)
+                info: JsonObject = msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                # msgspec reads no lone surrogates: a file's name can hold one.
+                info = decode_strict(data)
+                convert(info, _RunInfo)
+        except CanonicalError as error:
             raise RecordingError(
                 f"{self.run_json} is damaged: {error}\n  restore it, or look at another run: "
                 "bernstein runs"

@@ -39,9 +39,12 @@ _ALWAYS_IGNORED = (
 )
 
 
-def manifest(folder: Path) -> dict[str, str]:
-    """Path and digest of every file below ``folder``."""
-    return dict(_digests(folder, _ignored(folder)))
+def manifest(folder: Path, ignored: tuple[str, ...] | None = None) -> dict[str, str]:
+    """Path and digest of every file below ``folder``.
+
+    ``ignored`` are the patterns of what is left out, where they are not the folder's own.
+    """
+    return dict(_digests(folder, ignored_in(folder) if ignored is None else ignored))
 
 
 def _digests(folder: Path, ignored: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -81,7 +84,8 @@ def _walk(
             yield path, entry
 
 
-def _ignored(folder: Path) -> tuple[str, ...]:
+def ignored_in(folder: Path) -> tuple[str, ...]:
+    """The patterns of what is no part of a folder: what tools make anew, and what it names."""
     try:
         lines = (folder / IGNORE_FILE).read_text("utf-8").split("\n")
     except FileNotFoundError:
@@ -96,7 +100,7 @@ def copy_tree(folder: Path, target: Path) -> None:
     Raises:
         WorkspaceError: It is too large, or holds what cannot be copied.
     """
-    ignored = _ignored(folder)
+    ignored = ignored_in(folder)
     size = 0
     target.mkdir(mode=0o700)
     for path, entry in _walk(folder, ignored):
@@ -140,7 +144,7 @@ def _tree_digests(folder: Path, left_out: tuple[Path, ...]) -> dict[str, str]:
     inner = [str(p.relative_to(folder)) for p in left_out if p.is_relative_to(folder)]
     files: dict[str, dict[str, str]] = {}
     size = 0
-    for count, (path, entry) in enumerate(_walk(folder, (*_ignored(folder), *inner))):
+    for count, (path, entry) in enumerate(_walk(folder, (*ignored_in(folder), *inner))):
         size += entry.stat(follow_symlinks=False).st_size
         if count >= MAX_LOOKED_AT_FILES or size > MAX_LOOKED_AT_BYTES:
             return {}

@@ -37,7 +37,8 @@ def as_request(result: str) -> Any:
 def read(event: JsonObject, seen: Observed) -> None:
     """Take one event of its stream."""
     seen.reports += [(report, event) for report in reports_of(event)]
-    seen.session_id = seen.session_id or event.get("session_id")
+    if isinstance(event.get("session_id"), str):
+        seen.session_id = seen.session_id or event["session_id"]
     match event.get("type"):
         case "assistant" | "user":
             for block in _blocks(event):

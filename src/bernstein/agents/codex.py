@@ -40,7 +40,7 @@ def read(event: JsonObject, seen: Observed) -> None:
     """Take one event of its output."""
     match event.get("type"):
         case "thread.started":
-            seen.session_id = event["thread_id"]
+            seen.session_id = str(event["thread_id"])
         case "item.started" | "item.completed":
             _take_item(event["item"], seen, is_over=event["type"] == "item.completed")
         case "turn.completed":

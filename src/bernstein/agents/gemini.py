@@ -36,7 +36,7 @@ def read(event: JsonObject, seen: Observed) -> None:
     """Take one event of its output."""
     match event.get("type"):
         case "init":
-            seen.session_id = event.get("session_id")
+            seen.session_id = str(event.get("session_id"))
         case "tool_use":
             use = ToolUse(event["tool_id"], event["tool_name"], event.get("parameters"))
             seen.propose(use)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from bernstein.capture.gateway.child import environment, surroundings
 from bernstein.capture.gateway.launcher import Launcher
+from bernstein.capture.gateway.watcher import Watcher
 from bernstein.files import make_private
 
 if TYPE_CHECKING:
@@ -81,7 +82,12 @@ class AgentProcess:
         process = launcher.process
         try:
             server = seat.serve(launcher.listener)
-            with server, surroundings(seat.home, seat.tmp) as made, self.stdout.open("rb") as said:
+            with (
+                self.stdout.open("rb") as said,
+                server,
+                surroundings(seat.home, seat.tmp) as made,
+                Watcher(server.gateway.token, (seat.home, seat.tmp), ends_rest=True),
+            ):
                 seat.write_home()
                 env = environment(
                     server,
@@ -105,7 +111,8 @@ class AgentProcess:
                         await asyncio.sleep(_POLL_S)
                     return Ended(process.wait())
                 finally:
-                    _end_all(process, server.gateway.token)
+                    _signal_group(process, signal.SIGKILL)
+                    process.wait()
                     _feed(said, take)
         finally:
             launcher.close()
@@ -129,18 +136,6 @@ async def _end(process: subprocess.Popen[bytes], number: int) -> None:
         await asyncio.sleep(_POLL_S)
     if process.poll() is None:
         _signal_group(process, signal.SIGKILL)
-
-
-def _end_all(process: subprocess.Popen[bytes], token: str) -> None:
-    """Kill what is left of a process: its group, and whatever was started with its gateway."""
-    _signal_group(process, signal.SIGKILL)
-    process.wait()
-    mark = token.encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError, ValueError):
-            # The gateway's secret stands in the environment of all that it started.
-            if mark in entry.read_bytes():
-                os.kill(int(entry.parent.name), signal.SIGKILL)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -141,9 +141,15 @@ def checkpoint(checkpoint_id: str, label: str | None, state: DigestRef) -> JsonO
     return payload
 
 
-def artifact_written(step_id: str, path: str, content: DigestRef) -> JsonObject:
-    """A file that a task wrote; ``path`` is relative to the workspace, with ``/``."""
-    return {"stepId": step_id, "path": path, "content": content.to_json()}
+def artifact_written(
+    step_id: str, path: str, content: DigestRef, kind: Literal["link", "exec"] | None = None
+) -> JsonObject:
+    """A file that a task wrote; ``path`` is relative to the workspace, with ``/``.
+
+    ``kind`` says so where it is a link, whose content is what it leads to, or can be executed.
+    """
+    payload: JsonObject = {"stepId": step_id, "path": path, "content": content.to_json()}
+    return payload if kind is None else {**payload, "kind": kind}
 
 
 def artifact_removed(step_id: str, path: str) -> JsonObject:

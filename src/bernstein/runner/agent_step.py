@@ -90,6 +90,11 @@ class AgentSteps:
         if self.run.source is not None:
             self.recorded = read_recorded_agents(self.run.source.journal)
 
+    def _is_of_workspace(self, repository: Path) -> bool:
+        """Whether a repository is the workspace's own: in place, or made for this run."""
+        own = self.run.dir.workspace
+        return not self.workspace.is_relative_to(own) or repository == own.resolve()
+
     def notes(self) -> list[str]:
         """What a user is told of the agents at the end of the run."""
         said = []
@@ -117,7 +122,9 @@ class AgentSteps:
         step, lane = unit.step, unit.unit_id
         adapter = find_adapter(step.cli, step.command)
         folder = self.run.dir.path / "agents" / lane.replace("/", ".")
-        copy = make_agent_copy(self.workspace, folder / "workspace", self.left_out)
+        copy = make_agent_copy(
+            self.workspace, folder / "workspace", self.left_out, self._is_of_workspace
+        )
         if lane not in self.seats:
             options = SeatOptions(
                 lane=lane,
@@ -169,6 +176,10 @@ class AgentAttempt:
         self._told = 0  # reports that are in the runtime's file
         self._begun_requests = self._seat.wire.request_count
         self._settled_s: float | None = None
+        if self._seat.player is not None:
+            ends = self._recorded.end_signal is not None
+            last = self._begun_requests + self._recorded.requests
+            self._seat.player.ends_after = last if ends else None
         outputs = self._copy.root.parent / f"attempt-{unit.attempt}"
         self._process = AgentProcess(
             self._seat, self._copy.path, steps.hidden, outputs, is_isolated=steps.is_isolated
@@ -306,8 +317,9 @@ class AgentAttempt:
     def _detail(self, outcome: AgentOutcome, code: int | None) -> str:
         """A line on a failure; what may differ in a replay is not in it."""
         name = self._adapter.name
-        said = self._seat.wire.terms.folders.to_variables(self._seen.text.strip())
-        line = said.split("\n", 1)[0][:200]
+        said = self._seat.wire.redactor.text(self._seen.text.strip())
+        said = self._seat.wire.terms.folders.to_variables(said).split("\n", 1)[0][:200]
+        line = "".join(char if char.isprintable() else " " for char in said)
         match outcome:
             case "ok":
                 return ""
@@ -326,7 +338,7 @@ class AgentAttempt:
         lane, attempt = self._unit.unit_id, self._unit.attempt
         for number, use in enumerate(self._seen.ordered_tools(), 1):
             call_id = f"{lane}/{attempt}/call-{number}"
-            args = each_open_text(use.args, self._seat.wire.terms.folders.to_variables)
+            args = each_open_text(spellable(use.args), self._seat.wire.terms.folders.to_variables)
             yield (
                 event.TOOL_PROPOSED,
                 event.tool_proposed(self._unit.step.step_id, call_id, use.name, digest_of(args)),
@@ -343,7 +355,7 @@ class AgentAttempt:
     def _result_ref(self, use: ToolUse) -> DigestRef:
         """The digest of a tool's result, as it is once the profile has taken out what varies."""
         terms, result = self._seat.wire.terms, use.result
-        text = result if isinstance(result, str) else _texts(result)
+        text = result if isinstance(result, str) else _texts(spellable(result))
         body = self._adapter.as_request(text)
         return digest_of(terms.profile.normalise(body, terms.folders.to_variables))
 

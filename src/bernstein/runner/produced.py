@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bernstein.agents.builtin import read_earlier, write_artifact
 from bernstein.canonical import digest_of_bytes
@@ -62,10 +62,11 @@ class Produced:
                 removed = event.artifact_removed(lane, change.path)
                 self._run.append(event.ARTIFACT_REMOVED, removed, lane)
                 continue
-            is_link = path.is_symlink()
-            self._chain(
-                lane, change.path, os.fsencode(path.readlink()) if is_link else path.read_bytes()
-            )
+            if path.is_symlink():
+                self._chain(lane, change.path, os.fsencode(path.readlink()), "link")
+            else:
+                kind: Literal["exec"] | None = "exec" if os.access(path, os.X_OK) else None
+                self._chain(lane, change.path, path.read_bytes(), kind)
             written.append(change.path)
         self._of_task[lane] = tuple(written)
 
@@ -81,8 +82,10 @@ class Produced:
         by_agent = self._of_task.get(single_task(step).task_id, ()) if step.has_agent else ()
         return (*step.files, *by_agent)
 
-    def _chain(self, lane: str, path: str, content: bytes) -> None:
+    def _chain(
+        self, lane: str, path: str, content: bytes, kind: Literal["link", "exec"] | None = None
+    ) -> None:
         ref = digest_of_bytes(content)
         self.digests[path] = ref.digest
-        written = event.artifact_written(lane, path, ref)
+        written = event.artifact_written(lane, path, ref, kind)
         self._run.append(event.ARTIFACT_WRITTEN, written, lane)

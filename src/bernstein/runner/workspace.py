@@ -20,7 +20,7 @@ from bernstein.canonical import JsonObject, canonical_bytes, digest_of
 from bernstein.errors import UnsafePathError, WorkspaceError
 from bernstein.files import inside, write_file
 from bernstein.settings import child_environment
-from bernstein.tree import copy_tree, file_digest, manifest
+from bernstein.tree import copy_tree, file_digest, ignored_in, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,20 +55,20 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
     Raises:
         WorkspaceError: The folder is too large, or holds what cannot be copied.
     """
-    path = _copy(folder, run.workspace, _add_worktree)
+    path = _copy(folder, run.workspace)
     base = manifest(path)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
     return Workspace(path, digest_of(base).digest)
 
 
-def _copy(folder: Path, target: Path, copy_repository: Callable[[Path, Path], None]) -> Path:
+def _copy(folder: Path, target: Path) -> Path:
     """Make ``target`` a copy of a folder, or of the repository that it is in; where it is there."""
     repository = _git_top(folder)
     if repository is None:
         copy_tree(folder, target)
         return target
-    copy_repository(repository, target)
+    _add_worktree(repository, target)
     _lay_over(repository, target)
     path = target / folder.resolve().relative_to(repository)
     path.mkdir(parents=True, exist_ok=True)
@@ -84,26 +84,38 @@ class AgentCopy:
         root: What was made for it.
         main: The run's workspace.
         base: Paths and digests of the files that it began with.
+        ignored: Patterns of what is no part of it.
+        repository: The repository that the run's workspace is in, if it is in one.
     """
 
     path: Path
     root: Path
     main: Path
     base: dict[str, str]
+    ignored: tuple[str, ...]
+    repository: Path | None
 
     def changes(self) -> list[Change]:
         """What the agent changed, by path, without what git ignores.
 
+        Nothing of the copy decides on that, and no git is run in it: it is the agent's to write.
+
         Raises:
-            WorkspaceError: Git fails.
+            WorkspaceError: The agent took its folder away, or git fails.
         """
-        changes = _changes(self.base, manifest(self.path))
-        if not changes or _git_top(self.path) is None:
+        try:
+            if self.path.resolve() != self.path.parent.resolve() / self.path.name:
+                raise WorkspaceError("the agent put a link in the place of its folder")
+            changes = _changes(self.base, manifest(self.path, self.ignored))
+        except (OSError, RecursionError) as error:
+            raise WorkspaceError(f"the agent's folder cannot be read: {error}") from error
+        if not changes or self.repository is None:
             return changes
         paths = "\0".join(change.path for change in changes)
-        ignored = _git(self.path, "check-ignore", "-z", "--stdin", stdin=paths, check=False) or ""
-        names = set(ignored.split("\0"))
-        return [change for change in changes if change.path not in names]
+        # By the patterns of the run's workspace, whatever the agent made of its own.
+        names = _git(self.main, "check-ignore", "-z", "--stdin", stdin=paths, check=False) or ""
+        ignored = set(names.split("\0"))
+        return [c for c in changes if c.path not in ignored or c.path in self.base]
 
     def merge(self, changes: list[Change]) -> None:
         """Bring changes over into the run's workspace.
@@ -132,20 +144,41 @@ class AgentCopy:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def make_agent_copy(workspace: Path, target: Path, left_out: Path | None = None) -> AgentCopy:
+def make_agent_copy(
+    workspace: Path,
+    target: Path,
+    left_out: Path | None = None,
+    is_of_workspace: Callable[[Path], bool] = lambda _: True,
+) -> AgentCopy:
     """Copy a run's workspace for one agent; what an earlier attempt left there goes.
 
-    ``left_out`` is a path in it that the agent is not to see.
+    Args:
+        workspace: The run's workspace.
+        target: Where the copy goes.
+        left_out: A path in it that the agent is not to see.
+        is_of_workspace: Whether a repository is the workspace's own, and not one around the runs.
 
     Raises:
         WorkspaceError: It is too large, or holds what cannot be copied.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if target.is_symlink():
+        target.unlink()
     shutil.rmtree(target, ignore_errors=True)
-    path = _copy(workspace, target, _clone)
+    repository = _git_top(workspace)
+    if repository is not None and not is_of_workspace(repository):
+        repository = None  # one that the runs lie in by chance
+    ignored = ignored_in(workspace)
+    if repository is None:
+        copy_tree(workspace, target)
+        path = target
+    else:
+        _clone(repository, target)
+        path = target / workspace.resolve().relative_to(repository)
+        path.mkdir(parents=True, exist_ok=True)
     if left_out is not None:
         shutil.rmtree(path / left_out, ignore_errors=True)
-    return AgentCopy(path, target, workspace, manifest(path))
+    return AgentCopy(path, target, workspace, manifest(path, ignored), ignored, repository)
 
 
 def folder_in_place(folder: Path) -> Workspace:
@@ -283,11 +316,15 @@ def _read_base(run: RunDir) -> JsonObject:
 # --- git
 
 
+_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
+
 def _git(folder: Path, *arguments: str, check: bool = True, stdin: str | None = None) -> str | None:
     """What git prints, or None where it fails and that is an answer."""
     try:
         done = subprocess.run(  # noqa: S603 - arguments are ours
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
+            # Neither hooks nor a monitor: an agent can have written them.
+            ["git", *_NO_PROGRAMS, "-C", str(folder), *arguments],  # noqa: S607 - the user's git
             capture_output=True,
             check=False,
             input=stdin,
@@ -332,16 +369,36 @@ def _clone(repository: Path, target: Path) -> None:
     Not another worktree: clients tell the model where the repository of a worktree lies, which is
     another place in each project, and cannot be found by an agent that is isolated.
     """
+    head = (_git(repository, "rev-parse", "HEAD") or "").strip()
     _git(repository, "clone", "--shared", "--quiet", "--no-checkout", str(repository), str(target))
     target.chmod(0o700)
-    _git(
-        target,
-        "checkout",
-        "--quiet",
-        "--detach",
-        (_git(repository, "rev-parse", "HEAD") or "").strip(),
-    )
     _git(target, "remote", "remove", "origin")
+    _git(target, "update-ref", "--no-deref", "HEAD", head)
+    _keep_local_settings(repository, target)
+    _git(target, "reset", "--quiet", "--mixed")
+    # The very bytes of the workspace: what git would check out can be others.
+    for path in (_git(repository, "ls-files", "-z") or "").split("\0"):
+        source, copy = repository / path, target / path
+        if path and (source.is_symlink() or source.is_file()):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy, follow_symlinks=False)
+    _lay_over(repository, target)
+
+
+# Settings of a repository that decide on bytes, on what is ignored, and on who commits.
+_LOCAL = r"^(core\.(autocrlf|eol|safecrlf|ignorecase|filemode|symlinks)|filter\..*|user\..*)$"
+
+
+def _keep_local_settings(repository: Path, target: Path) -> None:
+    found = _git(repository, "config", "--local", "-z", "--get-regexp", _LOCAL, check=False) or ""
+    for setting in filter(None, found.split("\0")):
+        name, _, value = setting.partition("\n")
+        _git(target, "config", "--local", name, value)
+    named = _git(repository, "rev-parse", "--git-path", "info/exclude", check=False)
+    exclude = repository / (named or "").rstrip("\n")
+    if exclude.is_file():
+        (target / ".git" / "info").mkdir(exist_ok=True)
+        shutil.copy2(exclude, target / ".git" / "info" / "exclude")
 
 
 def _lay_over(repository: Path, target: Path) -> None:

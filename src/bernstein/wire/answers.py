@@ -6,6 +6,7 @@ The same for a plain response and for the same answer as a stream of events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, decode_strict
@@ -72,6 +73,17 @@ def read_values(body: bytes) -> Iterator[JsonObject]:
         for data in events(body):
             if data != b"[DONE]":
                 yield decode_strict(data)
+
+
+def readable_values(body: bytes) -> list[JsonObject]:
+    """Those objects of a body of which some event cannot be read."""
+    found: list[JsonObject] = []
+    for data in events(body):
+        with suppress(CanonicalError):
+            value = decode_strict(data)
+            if isinstance(value, dict):
+                found.append(value)
+    return found
 
 
 def events(body: bytes) -> Iterator[bytes]:

@@ -22,7 +22,12 @@ from bernstein.canonical import (
 from bernstein.errors import CanonicalError
 from bernstein.events.provider_state import Mutation
 from bernstein.recording.answer import LlmAnswer, LlmFailure, Outcome, ToolCall, Usage
-from bernstein.wire.answers import outcome_of, read_failure, read_values
+from bernstein.wire.answers import (
+    outcome_of,
+    read_failure,
+    read_values,
+    readable_values,
+)
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Match, Request, match_of
 from bernstein.wire.profile import Profile, load_profile, profile_of
@@ -38,12 +43,16 @@ Result: TypeAlias = Literal["ok", "error"]
 
 
 class Said(NamedTuple):
-    """An exchange's outcome as a journal has it, and what its response reported beside that."""
+    """An exchange's outcome as a journal has it, and what its response reported beside that.
+
+    ``is_read`` is False where a body of a kind that is known could not be read.
+    """
 
     outcome: Result
     answer: DigestRef
     usage: Usage | None
     mutations: tuple[Mutation, ...] = ()
+    is_read: bool = True
 
 
 class Asked(NamedTuple):
@@ -138,10 +147,11 @@ def said_of(
     values: list[JsonObject] = []
     is_read = False
     if status < 400 and kind in READ_KINDS:
-        with suppress(CanonicalError):
-            # One by one: what a broken stream reported before counts.
-            values.extend(read_values(body))
+        try:
+            values = list(read_values(body))
             is_read = True
+        except CanonicalError:
+            values = readable_values(body)  # what else a broken stream reports counts
     mutations: tuple[Mutation, ...] = ()
     if terms is not None and asked is not None and values:
         mutations = tuple(
@@ -156,7 +166,8 @@ def said_of(
                 outcome = read_failure(status, body)
             elif is_read:
                 outcome = outcome_of(kind, values, is_whole=is_whole)
-            return _said_of_model(outcome, prepare)._replace(mutations=mutations)
+            said = _said_of_model(outcome, prepare)
+            return said._replace(mutations=mutations, is_read=is_read or status >= 400)
     try:
         stands: JsonObject = {"text": prepare(body.decode("utf-8"))}
     except UnicodeDecodeError:
@@ -164,7 +175,7 @@ def said_of(
     # JCS {status, text}, or {status, sha256} of a body that is no text
     is_ok = is_whole and 0 < status < 400
     digest = digest_of({"status": status, **stands})
-    return Said("ok" if is_ok else "error", digest, None, mutations)
+    return Said("ok" if is_ok else "error", digest, None, mutations, is_read or status >= 400)
 
 
 def _said_of_model(outcome: Outcome | None, prepare: Callable[[str], str]) -> Said:

@@ -8,7 +8,7 @@ item, and in the usage of its own iteration. What is not reported at all is not 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -146,56 +146,90 @@ def reported_in_response(
         asked: The request's body.
         values: The one object of a plain response, or those of a stream's events.
     """
-    try:
-        reader = _READERS.get(kind)
-        found = [] if reader is None else list(reader(values))
-        tier = asked.get("service_tier") if isinstance(asked, dict) else None
-        return [*found, *_other_model(model_of(path, asked), tier, values)]
-    except (AttributeError, KeyError, TypeError):
-        return []  # what has another shape reports nothing that is known
+    reader = _READERS.get(kind)
+    found = [] if reader is None else list(reader([v for v in values if isinstance(v, dict)]))
+    tier = asked.get("service_tier") if isinstance(asked, dict) else None
+    return [*found, *_other_model(model_of(path, asked), tier, values)]
+
+
+class _Message:
+    """An answer of Anthropic's as far as its events have told; an odd event takes nothing away."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, JsonObject] = {}
+        self.edits: list[JsonObject] = []
+        self.iterations: list[JsonObject] = []
+        self.sent: list[JsonValue] = []  # the counts of input, as they were corrected
+
+    def take(self, value: JsonObject) -> None:
+        """Take one event, or a whole message."""
+        message = _object(value.get("message")) if value.get("type") == "message_start" else value
+        usage = _object(message.get("usage"))
+        if usage:
+            self.iterations = _objects(usage.get("iterations")) or self.iterations
+            self.sent.append(usage.get("input_tokens"))
+        management = _object(message.get("context_management"))
+        self.edits = _objects(management.get("applied_edits")) or self.edits
+        match value.get("type"):
+            case "message" | "message_start":
+                content = message.get("content")
+                for place, block in enumerate(content if isinstance(content, list) else ()):
+                    self.blocks[place] = _object(block)
+            case "content_block_start":
+                self.blocks[self._place(value, len(self.blocks))] = _object(
+                    value.get("content_block")
+                )
+            case "content_block_delta":
+                delta = _object(value.get("delta"))
+                if delta.get("type") == "compaction_delta":
+                    place = self._place(value, max(self.blocks, default=0))
+                    more = {name: part for name, part in delta.items() if name != "type"}
+                    self.blocks[place] = _joined(self.blocks.get(place, {}), more)
+
+    @staticmethod
+    def _place(value: JsonObject, otherwise: int) -> int:
+        index = value.get("index")
+        return index if type(index) is int else otherwise
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _in_messages(values: Sequence[JsonObject]) -> Iterator[Report]:
-    blocks: dict[int, JsonObject] = {}
-    edits: list[JsonObject] = []
-    iterations: list[JsonObject] = []
-    sent: list[JsonValue] = []  # the counts of input, as they were corrected
+    said = _Message()
     for value in values:
-        message = value.get("message") if value.get("type") == "message_start" else value
-        message = message if isinstance(message, dict) else {}
-        usage = message.get("usage") or {}
-        if usage:
-            iterations = usage.get("iterations") or iterations
-            sent.append(usage.get("input_tokens"))
-        edits = (message.get("context_management") or {}).get("applied_edits") or edits
-        match value.get("type"):
-            case "message" | "message_start":
-                blocks |= dict(enumerate(message.get("content") or []))
-            case "content_block_start":
-                blocks[value["index"]] = dict(value["content_block"])
-            case "content_block_delta" if value["delta"].get("type") == "compaction_delta":
-                delta = {k: v for k, v in value["delta"].items() if k != "type"}
-                blocks[value["index"]] = _joined(blocks.get(value["index"], {}), delta)
-    yield from (_edit(edit) for edit in edits)
-    rounds = [it for it in iterations if it.get("type") == "compaction"]
-    compacted = [
+        said.take(value)
+    yield from (_edit(edit) for edit in said.edits)
+    rounds = [it for it in said.iterations if it.get("type") == "compaction"]
+    blocks = [block for _, block in sorted(said.blocks.items())]
+    compacted = [block for block in blocks if block.get("type") == "compaction"]
+    # With neither content it failed, and nothing was done.
+    done = [
         block
-        for _, block in sorted(blocks.items())
-        if block.get("type") == "compaction"
-        # With neither it failed, and nothing was done.
-        and (block.get("content") is not None or block.get("encrypted_content") is not None)
+        for block in compacted
+        if block.get("content") is not None or block.get("encrypted_content") is not None
     ]
-    after = next((it.get("input_tokens") for it in iterations if it.get("type") == "message"), None)
-    for place in range(max(len(compacted), len(rounds) if compacted else 0)):
+    after = next(
+        (it.get("input_tokens") for it in said.iterations if it.get("type") == "message"), None
+    )
+    if after is None and len(said.sent) > 1:
+        after = said.sent[-1]
+    # A round of it without any block took place all the same.
+    for place in range(max(len(done), len(rounds) if done or not compacted else 0)):
         report: JsonObject = {}
-        if place < len(compacted):
-            report["content_block"] = compacted[place]
+        if place < len(done):
+            report["content_block"] = done[place]
         if place < len(rounds):
             report["iteration"] = rounds[place]
-        before = report.get("iteration", {}).get("input_tokens", sent[0] if sent else None)
-        tokens = count_tokens(before=before, after=sent[-1] if after is None and sent else after)
-        yield Report("compaction", report, tokens)
-    for _, block in sorted(blocks.items()):
+        first = said.sent[0] if said.sent else None
+        before = _object(report.get("iteration")).get("input_tokens", first)
+        yield Report("compaction", report, count_tokens(before=before, after=after))
+    for block in blocks:
         if block.get("type") == "fallback":
             yield Report("model_fallback", {"content_block": block})
 
@@ -227,29 +261,30 @@ def _edit(edit: JsonObject) -> Report:
 
 
 def _in_responses(values: Sequence[JsonObject]) -> Iterator[Report]:
-    items: dict[int, JsonObject] = {}
-    final: list[JsonObject] = []
+    found: dict[str, list[JsonObject]] = {"done": [], "added": [], "final": []}
     for value in values:
-        kind = value.get("type", "")
-        if kind == "response.output_item.done":
-            items[value["output_index"]] = value["item"]
-        elif kind in {"response.completed", "response.incomplete", "response.failed"}:
-            final = value["response"].get("output") or []
-        elif isinstance(value.get("output"), list):
-            final = value["output"]
+        kind = str(value.get("type", ""))
+        if kind.startswith("response.output_item."):
+            items = [_object(value.get("item"))]
+            name = kind.rsplit(".", 1)[1]
+        else:
+            inner = _object(value.get("response")) or value
+            items, name = _objects(inner.get("output")), "final"
+        if compacted := [item for item in items if item.get("type") in _COMPACTED_ITEMS]:
+            known = found.setdefault(name, [])
+            found[name] = compacted if name == "final" else [*known, *compacted]
     # The opaque content differs from event to event: each item counts once, as it was done.
-    for item in [items[n] for n in sorted(items)] or final:
-        if item.get("type") in _COMPACTED_ITEMS:
-            yield Report("compaction", {"item": item})
+    for item in found["done"] or found["final"] or found["added"]:
+        yield Report("compaction", {"item": item})
 
 
-def _in_generated(values: Iterable[JsonObject]) -> Iterator[Report]:
+def _in_generated(values: Sequence[JsonObject]) -> Iterator[Report]:
     """The summary that a client asked for, to go on with it in place of the history."""
     text = "".join(
-        part.get("text") or ""
+        str(part.get("text") or "")
         for value in values
-        for candidate in (value.get("candidates") or [])[:1]
-        for part in (candidate.get("content") or {}).get("parts") or []
+        for candidate in _objects(value.get("candidates"))[:1]
+        for part in _objects(_object(candidate.get("content")).get("parts"))
         if not part.get("thought")
     )
     if _SUMMARY_OF_GEMINI.search(text):
@@ -272,7 +307,7 @@ def _other_model(
 ) -> Iterator[Report]:
     answered, tier = None, None
     for value in values:
-        inner = value.get("response") or value.get("message") or value
+        inner = _object(value.get("response")) or _object(value.get("message")) or value
         answered = inner.get("model") or inner.get("modelVersion") or answered
         tier = inner.get("service_tier") or tier
     if asked and isinstance(answered, str) and not is_same_model(asked, answered):
@@ -283,13 +318,14 @@ def _other_model(
 
 # What a name ends in that says when its model was made.
 _DATE = re.compile(
-    r"[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{4}|\d\d-\d\d|\d\d-\d{4})(?=$|[-:@.])|-v\d+:\d+$"
+    r"[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{4}|\d\d-\d\d|\d\d-\d{4})(?=$|[-:@.])|-v\d+:\d+$|-00\d$"
 )
 _WORD = re.compile(r"[a-z]+|\d+[a-z]*")
 # Words that tell one model of a family from another.
 _SIZES = frozenset(
     {"nano", "micro", "mini", "lite", "small", "medium", "large", "xl", "max", "ultra", "plus"}
-    | {"pro", "flash", "turbo", "instant", "haiku", "sonnet", "opus"}
+    | {"pro", "flash", "turbo", "instant", "haiku", "sonnet", "opus", "codex", "coder", "chat"}
+    | {"reasoner", "reasoning", "thinking", "non", "research", "search", "audio", "realtime"}
 )
 
 
@@ -299,16 +335,21 @@ def is_same_model(asked: str, answered: str) -> bool:
     Words may be added or left out (a vendor, ``preview``, where it runs), but none that names a
     size, and no number: those are of another model.
     """
-    differing = _words(asked) ^ _words(answered)
-    if not _words(asked) & _words(answered):
+    one, other = _words(asked), _words(answered)
+    if not set(one) & set(other):
         return asked == answered
-    return not any(word in _SIZES or _is_number(word) for word in differing)
+    if any(word in _SIZES for word in set(one) ^ set(other)):
+        return False
+    numbers = [word for word in one if _is_number(word)]
+    # A name without a number, or that says "latest", leaves it to the provider.
+    is_open = not numbers or "latest" in one
+    return is_open or numbers == [word for word in other if _is_number(word)]
 
 
-def _words(name: str) -> frozenset[str]:
+def _words(name: str) -> list[str]:
     plain = name.rsplit("/", 1)[-1].lower().removesuffix(".gguf")
-    words = _WORD.findall(_DATE.sub("", plain))
-    return frozenset(words)
+    words: list[str] = _WORD.findall(_DATE.sub("", plain))
+    return words
 
 
 def _is_number(word: str) -> bool:

@@ -44,6 +44,8 @@ class Sights:
         self._kinds: dict[str, set[Kind]] = {}
         self._asked: dict[str, set[str]] = {}  # what of a provider's own features was asked for
         self._cut: set[str] = set()
+        self._unread: set[str] = set()
+        self._found: dict[str, set[MutationKind]] = {}
         self._called: set[str] = set()
         self._clients: dict[str, tuple[Mapping[MutationKind, Seen], bool]] = {}
 
@@ -84,6 +86,18 @@ class Sights:
         """A response ended; one that was cut, or not read to its end, hid something."""
         if end in {"cut", "left"}:
             self._cut.add(provider)
+
+    def unread(self, provider: str, kind: Kind) -> None:
+        """A request or an answer came that cannot be read: it may have said anything."""
+        self._kinds.setdefault(provider, set()).add(kind)
+        self._asked.setdefault(provider, set())
+        self._unread.add(provider)
+
+    def found(self, provider: str, kind: MutationKind) -> None:
+        """A mutation was seen at the wire."""
+        self._kinds.setdefault(provider, set())
+        self._asked.setdefault(provider, set())
+        self._found.setdefault(provider, set()).add(kind)
 
     def capabilities(self) -> list[JsonObject]:
         """The payload of each provider's and client's row, by name."""
@@ -133,9 +147,20 @@ class Sights:
             seen |= {"thinking_clearing": blind, "model_fallback": blind}
         if not kinds:
             seen["held_state_reference"] = unasked
-        if provider in self._cut:
-            for kind in _IN_RESPONSES:
-                at = seen[kind]
-                if at.value == "observed" and at.channel == "wire":
-                    seen[kind] = Seen("incomplete", at.channel)
+        for kind in self._found.get(provider, ()):
+            if seen.get(kind, unasked).value != "observed":
+                seen[kind] = wire
+        return self._without_hidden(provider, seen)
+
+    def _without_hidden(
+        self, provider: str, seen: dict[MutationKind, Seen]
+    ) -> dict[MutationKind, Seen]:
+        """What was seen, where something was cut or could not be read."""
+        is_unread = provider in self._unread
+        hidden = _IN_RESPONSES if provider in self._cut else ()
+        for kind in tuple(seen) if is_unread else hidden:
+            at = seen[kind]
+            is_of_wire = at.value == "observed" and at.channel == "wire"
+            if is_of_wire or (is_unread and at.value != "declared-blind"):
+                seen[kind] = Seen("incomplete", at.channel or "wire")
         return seen

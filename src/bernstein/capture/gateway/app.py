@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from bernstein.capture.gateway.player import Effect, Player, Policy
-    from bernstein.capture.gateway.wire_run import WireRun
+    from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
+    from bernstein.recording.exchanges import ExchangeRow
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -108,24 +109,20 @@ class Gateway:
             lane = wire.lane_of(request, match)
         else:
             lane, row = player.take(request, match)
+            if row is None and player.is_past_its_end(wire.request_count):
+                await _play(player.hold_for_ever(), client)  # its end is on its way
+                return
             if row is not None and not await _play(player.enter(row), client):
                 return
         exchange, response = wire.begin(request, kept, match, lane)
         try:
-            said = None
-            if player is not None and row is None:
-                said = await asyncio.to_thread(player.missed, exchange)
-            if player is not None and row is not None:
-                await _play(player.play(exchange, row, response), client)
-            elif player is not None and said is not None:
-                await _play(player.refuse(exchange, response, said), client)
-            else:
-                assert self._upstream is not None
-                await self._upstream.ask(exchange, response, client)
+            await self._respond(exchange, response, row, client)
         except asyncio.CancelledError:
             response.end = "left"
             raise
         finally:
+            if player is not None and row is not None and response.end == "left":
+                await player.await_turn(row.lane)
             # Before the last byte: whoever reads the end of an answer finds it recorded.
             wire.end(exchange, response)
             if player is not None and row is not None:
@@ -133,6 +130,21 @@ class Gateway:
         if response.end in {"cut", "left"}:
             raise CutError("the response was cut off here")
         await client.finish()
+
+    async def _respond(
+        self, exchange: Exchange, response: Response, row: ExchangeRow | None, client: _Client
+    ) -> None:
+        """Serve a request from its recorded row, refuse it, or ask live."""
+        player = self._player
+        if player is not None and row is not None:
+            await _play(player.play(exchange, row, response), client)
+            return
+        said = None if player is None else await asyncio.to_thread(player.missed, exchange)
+        if player is not None and said is not None:
+            await _play(player.refuse(exchange, response, said), client)
+        else:
+            assert self._upstream is not None
+            await self._upstream.ask(exchange, response, client)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

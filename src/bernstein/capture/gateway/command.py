@@ -13,6 +13,7 @@ from bernstein.capture.gateway.child import environment, surroundings, wait_for
 from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.session import GatewaySession
+from bernstein.capture.gateway.watcher import Watcher
 from bernstein.errors import UsageError
 from bernstein.wire.profile import profile_for
 
@@ -86,7 +87,9 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
     )
     code = 1
     try:
-        with session, surroundings(session.home, session.tmp) as made:
+        folders = (session.home, session.tmp)
+        watcher = Watcher(session.server.gateway.token, folders, ends_rest=False)
+        with watcher, session, surroundings(*folders) as made:
             session.write_home()
             env = environment(
                 session.server,

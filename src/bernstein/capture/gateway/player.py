@@ -6,6 +6,7 @@ A miss is reported once a lane, however often the client asks again.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import deque
@@ -23,7 +24,7 @@ from bernstein.recording.answer import Usage
 from bernstein.wire.chained import Result, Said
 from bernstein.wire.changed import Served, changed_body
 from bernstein.wire.ids import KnownIds, Moved
-from bernstein.wire.protocol import error_body, kind_of
+from bernstein.wire.protocol import READ_KINDS, error_body, kind_of
 
 if TYPE_CHECKING:
     from bernstein.capture.gateway.wire_run import Exchange, Response, WireRun
@@ -101,6 +102,8 @@ class Player:
         self._recorded_lanes = len({row.lane for row in self._rows})
         self._used: set[int] = set()
         self._missed: dict[str, str] = {}
+        # How many requests a recorded agent made before it was ended: more of them are held.
+        self.ends_after: int | None = None
         self._ids = KnownIds(recorded.profile.id_patterns)
         self._move = recorded.folders.moved_to(wire.terms.folders)
 
@@ -155,18 +158,7 @@ class Player:
             if row.status:
                 response.status = row.status
                 yield Begin(row.status, response.headers)
-            for piece in pieces:
-                if self._is_paced:
-                    due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
-                    yield Pause(max(due_s - time.monotonic(), 0))
-                if not self.hold.is_clear(row, piece.number):
-                    yield from self._hold_back(row, piece.number)
-                if piece is pieces[-1]:
-                    # Before it: a client that has its last piece may leave at once.
-                    yield from self._turn(row.lane)
-                self._wire.add(exchange, response, piece.data)
-                response.is_all = piece is pieces[-1]
-                yield piece.data
+            yield from self._send(exchange, row, response, pieces)
             if row.end == "left":
                 # It got no more when it was recorded, and gave up: it gets no more now.
                 response.lingers = True
@@ -179,10 +171,32 @@ class Player:
             response.end = "left"
             if row.end != "left":
                 self._give_back(row)
+            elif self._wire.run.follows_score:
+                for piece in pieces[-1:]:
+                    self._wire.add(exchange, response, piece.data)
             return
         response.end = row.end
         if pieces == recorded and row.end == "complete":
             response.said = self._chained(row)
+
+    def _send(
+        self, exchange: Exchange, row: ExchangeRow, response: Response, pieces: list[Served]
+    ) -> Policy:
+        """Send the pieces of an answer, each when it may go."""
+        # In a plan a client that gave up had left when its last piece came: it gets it no more now.
+        is_withheld = row.end == "left" and self._wire.run.follows_score
+        for piece in pieces[:-1] if is_withheld else pieces:
+            if self._is_paced:
+                due_s = exchange.begun_s + row.times_ms[piece.number] / 1000
+                yield Pause(max(due_s - time.monotonic(), 0))
+            if not self.hold.is_clear(row, piece.number):
+                yield from self._hold_back(row, piece.number)
+            if piece is pieces[-1]:
+                # Before it: a client that has its last piece may leave at once.
+                yield from self._turn(row.lane)
+            self._wire.add(exchange, response, piece.data)
+            response.is_all = piece is pieces[-1]
+            yield piece.data
 
     def _chained(self, row: ExchangeRow) -> Said | None:
         """What the recording's chain has for a row: the n-th answer is of the row that ended n-th.
@@ -193,6 +207,8 @@ class Player:
         if row.done >= len(answers) or not self._has_mutations:
             return None
         said = answers[row.done]
+        if said.usage is None and row.status < 400 and kind_of(row.method, row.path) in READ_KINDS:
+            return None  # perhaps a body that cannot be read: that is to be found again
         try:
             usage = None if said.usage is None else convert(said.usage, Usage)
         except CanonicalError:
@@ -229,6 +245,25 @@ class Player:
             if (yield Wait(score.turn_of_agent(lane), _TURN_S)):
                 return
             score.loosen_if_stalled()
+
+    async def await_turn(self, lane: str) -> None:
+        """Like ``_turn``, where the client has gone already."""
+        score = self._wire.run.score
+        while self._wire.run.follows_score and not self._wire.run.is_closed:
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(score.turn_of_agent(lane)), _TURN_S)
+            except TimeoutError:
+                score.loosen_if_stalled()
+            else:
+                return
+
+    def is_past_its_end(self, requests: int) -> bool:
+        """Whether a recorded agent had been ended before it made so many requests."""
+        return self.ends_after is not None and requests >= self.ends_after
+
+    def hold_for_ever(self) -> Policy:
+        """Answer nothing: the recorded agent was ended before it asked this."""
+        yield Linger(_LEFT_BOUND_S)
 
     def _give_back(self, row: ExchangeRow) -> None:
         with self._wire.lock:

@@ -193,6 +193,8 @@ class WireRun:
             has_lane = kind in FOLLOWED_KINDS and not is_key_lane(lane, match.key)
             self.run.context.sights.asked(kept.provider, kind, match.body, has_lane=has_lane)
         reports = request_reports(kind, kept.path, match, lane, self._histories)
+        for report in reports:
+            self.run.context.sights.found(kept.provider, report.kind)
         profile, prepare = self.terms.profile, self.terms.folders.to_variables
         return [mutation_of_report(report, profile, prepare) for report in reports]
 
@@ -224,9 +226,19 @@ class WireRun:
                 text = exchange.kept.body.decode("utf-8", "surrogateescape")
                 self.run.exchanges.write(self._row(exchange, response), text, response.body)
             self._count.done += 1
-            if exchange.kind in READ_KINDS:
-                self.run.context.sights.ended(exchange.kept.provider, response.end)
+            self._note_sights(exchange, response, said)
             self._chain(exchange, said)
+
+    def _note_sights(self, exchange: Exchange, response: Response, said: Said) -> None:
+        """Note what of an exchange could be seen."""
+        sights, provider, kind = self.run.context.sights, exchange.kept.provider, exchange.kind
+        if kind in READ_KINDS:
+            sights.ended(provider, response.end)
+            is_body_known = exchange.match.scheme == "wire.v1"
+            if response.status and not (said.is_read and is_body_known):
+                sights.unread(provider, kind)
+        for mutation in said.mutations:
+            sights.found(provider, mutation.kind)
 
     def _chained_text(self, response: Response) -> Callable[[str], str]:
         """What makes a text of an answer the one that is chained."""
