@@ -9,22 +9,23 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 from bernstein.capture.gateway.child import environment, surroundings
 from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.gateway.watcher import Watcher
-from bernstein.files import make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from bernstein.capture.gateway.seat import Seat
 
 _POLL_S = 0.02
 _TERM_S = 5.0
 _READ_BYTES = 2**20
+_KEPT_END_BYTES = 16 * 2**20
 
 
 @dataclass(slots=True)
@@ -35,11 +36,50 @@ class Ended:
     was_timed_out: bool = False
 
 
+class Printed:
+    """What a process prints, in memory: secrets can be in it, and none reaches the disk.
+
+    Not a pipe: a client that ends at once loses what a pipe has not taken yet.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Make an empty one."""
+        memory = getattr(os, "memfd_create", None)
+        fd = -1 if memory is None else memory(f"bernstein-{name}")
+        # Elsewhere a file without a name.
+        self.file: BinaryIO = os.fdopen(fd, "w+b") if fd >= 0 else TemporaryFile()
+        self._position = 0
+
+    def more(self) -> Iterator[bytes]:
+        """What was printed since this was asked last."""
+        while data := os.pread(self.file.fileno(), _READ_BYTES, self._position):
+            self._position += len(data)
+            yield data
+
+    def ends(self) -> tuple[bytes, int]:
+        """What was printed, of very much its beginning and its end; and how much is left out."""
+        fd = self.file.fileno()
+        size = os.fstat(fd).st_size
+        if size <= 2 * _KEPT_END_BYTES:
+            return _read(fd, 0, size), 0
+        begin = _read(fd, 0, _KEPT_END_BYTES)
+        end = _read(fd, size - _KEPT_END_BYTES, _KEPT_END_BYTES)
+        return begin + b"\n" + end, size - 2 * _KEPT_END_BYTES
+
+
+def _read(fd: int, start: int, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0 and (data := os.pread(fd, min(count, _READ_BYTES), start)):
+        parts.append(data)
+        start, count = start + len(data), count - len(data)
+    return b"".join(parts)
+
+
 class AgentProcess:
     """One run of an agent's command; ``run`` ends with it, whatever happens."""
 
     def __init__(
-        self, seat: Seat, folder: Path, hidden: Sequence[Path], outputs: Path, *, is_isolated: bool
+        self, seat: Seat, folder: Path, hidden: Sequence[Path], *, is_isolated: bool
     ) -> None:
         """Prepare a run.
 
@@ -47,15 +87,13 @@ class AgentProcess:
             seat: Its place at the run.
             folder: Where it works.
             hidden: Folders that an isolated agent finds empty.
-            outputs: Where ``stdout`` and ``stderr`` go, files that outlive us.
             is_isolated: Whether it is kept in namespaces of its own.
         """
         self._seat = seat
         self._folder = folder
         self._hidden = hidden
         self._is_isolated = is_isolated
-        make_private(outputs)
-        self.stdout, self.stderr = outputs / "stdout", outputs / "stderr"
+        self.stdout, self.stderr = Printed("stdout"), Printed("stderr")
 
     async def run(
         self,
@@ -76,14 +114,13 @@ class AgentProcess:
         """
         deadline_s = time.monotonic() + timeout_s
         seat = self._seat
-        # A file, not a pipe: a client that ends at once loses what a pipe has not taken yet.
-        with _new_file(self.stdout) as output, _new_file(self.stderr) as errors:
-            launcher = Launcher(is_isolated=self._is_isolated, output=output, errors=errors)
+        launcher = Launcher(
+            is_isolated=self._is_isolated, output=self.stdout.file, errors=self.stderr.file
+        )
         process = launcher.process
         try:
             server = seat.serve(launcher.listener)
             with (
-                self.stdout.open("rb") as said,
                 server,
                 surroundings(seat.home, seat.tmp) as made,
                 Watcher(server.gateway.token, (seat.home, seat.tmp), ends_rest=True),
@@ -100,7 +137,7 @@ class AgentProcess:
                 launcher.run(argv, env, self._folder, self._hidden)
                 try:
                     while process.poll() is None:
-                        _feed(said, take)
+                        self._feed(take)
                         if not server.is_alive:
                             await _end(process, signal.SIGTERM)
                         elif (number := end_with()) is not None:
@@ -113,19 +150,14 @@ class AgentProcess:
                 finally:
                     _signal_group(process, signal.SIGKILL)
                     process.wait()
-                    _feed(said, take)
+                    self._feed(take)
         finally:
             launcher.close()
             seat.end_open()
 
-
-def _new_file(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-def _feed(said: BinaryIO, take: Callable[[bytes], None]) -> None:
-    while data := said.read(_READ_BYTES):
-        take(data)
+    def _feed(self, take: Callable[[bytes], None]) -> None:
+        for data in self.stdout.more():
+            take(data)
 
 
 async def _end(process: subprocess.Popen[bytes], number: int) -> None:

@@ -6,7 +6,6 @@ came, and before anything that follows from it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 _FULL = re.compile(
     r"prompt is too long|context[ _](?:window|length)[ _](?:is )?exceed|ran out of room", re.I
 )
-_KEPT_END_BYTES = 16 * 2**20
 _SETTLE_S = 5.0  # how long what a recorded agent printed before its end is waited for
 
 
@@ -180,9 +178,8 @@ class AgentAttempt:
             ends = self._recorded.end_signal is not None
             last = self._begun_requests + self._recorded.requests
             self._seat.player.ends_after = last if ends else None
-        outputs = self._copy.root.parent / f"attempt-{unit.attempt}"
         self._process = AgentProcess(
-            self._seat, self._copy.path, steps.hidden, outputs, is_isolated=steps.is_isolated
+            self._seat, self._copy.path, steps.hidden, is_isolated=steps.is_isolated
         )
 
     def started(self) -> JsonObject:
@@ -368,8 +365,9 @@ class AgentAttempt:
             "session_id": self._seen.session_id,
             "bad_lines": self._seen.bad_lines,
         }
-        for name, path in (("output", self._process.stdout), ("errors", self._process.stderr)):
-            printed, left_out = _ends_of(path)
+        for name, file in (("output", self._process.stdout), ("errors", self._process.stderr)):
+            printed, left_out = file.ends()
+            file.file.close()
             data = self._redacted(printed)
             if left_out:
                 said[f"{name}_left_out_bytes"] = left_out
@@ -377,19 +375,7 @@ class AgentAttempt:
                 said[name] = blobs.put_encrypted(digest_of_bytes(data), data).to_json()
             else:
                 said[name] = blobs.put(data).to_json()
-            path.unlink()
         run.describe_attempt(self._unit.unit_id, said)
-
-
-def _ends_of(path: Path) -> tuple[bytes, int]:
-    """What was printed, of very much its beginning and its end; and how much lies between."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        if size <= 2 * _KEPT_END_BYTES:
-            return file.read(), 0
-        begin = file.read(_KEPT_END_BYTES)
-        file.seek(-_KEPT_END_BYTES, os.SEEK_END)
-        return begin + b"\n" + file.read(), size - 2 * _KEPT_END_BYTES
 
 
 def _texts(result: JsonValue) -> str:

@@ -163,15 +163,9 @@ def _write_configuration(
     (gemini / "settings.json").write_text(json.dumps(settings) + "\n")
 
 
-def wait_for(
-    child: subprocess.Popen[bytes], timeout_s: float | None, *, has_own_session: bool
-) -> int:
-    """Wait for a command to end, our standard streams its own; signals to us are passed on.
-
-    Returns:
-        Its exit code; 128 and the number of the signal that ended it, where one did.
-    """
-    is_over = threading.Event()
+@contextmanager
+def passing_on_signals(child: subprocess.Popen[bytes], *, has_own_session: bool) -> Iterator[None]:
+    """Pass signals to us on to a command, from before it runs; a command that stays is ended."""
     handlers = {
         number: signal.signal(number, lambda number, _: child.send_signal(number))
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -180,6 +174,23 @@ def wait_for(
         signal.SIGINT, lambda *_: _pass_on_sigint(child, has_own_session=has_own_session)
     )
     try:
+        yield
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def wait_for(child: subprocess.Popen[bytes], timeout_s: float | None) -> int:
+    """Wait for a command to end, our standard streams its own.
+
+    Returns:
+        Its exit code; 128 and the number of the signal that ended it, where one did.
+    """
+    is_over = threading.Event()
+    try:
         if timeout_s is not None:
             threading.Thread(
                 target=_end_in_time, args=(child, timeout_s, is_over), daemon=True
@@ -187,8 +198,6 @@ def wait_for(
         code = child.wait()
     finally:
         is_over.set()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     return 128 - code if code < 0 else code
 
 

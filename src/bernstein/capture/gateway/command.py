@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bernstein.capture.gateway.child import environment, surroundings, wait_for
+from bernstein.capture.gateway.child import (
+    environment,
+    passing_on_signals,
+    surroundings,
+    wait_for,
+)
 from bernstein.capture.gateway.launcher import Launcher
 from bernstein.capture.gateway.player import Player
 from bernstein.capture.gateway.session import GatewaySession
@@ -102,10 +107,9 @@ def _launched(launcher: Launcher, sdd: SddDir, settings: Settings, options: Comm
             hidden = [sdd.path, settings.keys_dir]
             if session.run.source is not None:
                 hidden.append(session.run.source.path)
-            launcher.run(options.argv, env, options.folder, hidden)
-            code = wait_for(
-                launcher.process, options.timeout_s, has_own_session=options.is_isolated
-            )
+            with passing_on_signals(launcher.process, has_own_session=options.is_isolated):
+                launcher.run(options.argv, env, options.folder, hidden)
+                code = wait_for(launcher.process, options.timeout_s)
     finally:
         result = session.finish(code, is_verbose=options.is_verbose)
     return result
