@@ -18,6 +18,7 @@ from bernstein.runner.plan_file import parse_plan
 from tests.clients import run_client
 from tests.helpers import events, verify
 from tests.plans import ASK, command_step, plan_of, pointed_at
+from tests.test_isolate import isolates
 from tests.upstream import Reply, chat, own_answer, serving
 
 if TYPE_CHECKING:
@@ -356,6 +357,116 @@ def test_what_git_ignores_is_no_artifact(sdd: SddDir, tmp_path: Path) -> None:
     assert run(sdd, plan, work, {}).returncode == 0
     source = sdd.find_run("latest")
     assert [row["payload"]["path"] for row in events(source, "artifact.written")] == ["b.txt"]
+
+
+def repository(folder: Path) -> None:
+    for arguments in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.email=a@b.c", "-c", "user.name=n", "commit", "-qm", "first"],
+    ):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+
+
+def test_what_an_agent_makes_of_its_repository_decides_on_nothing_of_ours(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    work, proof = tmp_path / "work", tmp_path / "escaped"
+    (work / ".gitignore").write_text("*.log\n.sdd\n")
+    (work / "data").mkdir()
+    (work / "data" / "kept.txt").write_text("kept")
+    repository(work)
+    monitor = f"printf '#!/bin/sh\\ntouch {proof}\\n' > m.sh; chmod +x m.sh"
+    steps = [
+        command_step("one", "sh", "-c", "rm -rf .git; echo hi > new.txt"),
+        command_step("two", "sh", "-c", "echo data > .bernsteinignore; echo 2 > two.txt"),
+        command_step("three", "sh", "-c", f"{monitor}; git config core.fsmonitor ./m.sh"),
+    ]
+    assert run(sdd, plan_of(*steps), work, {}).returncode == 0
+    source = sdd.find_run("latest")
+    paths = {row["payload"]["path"] for row in events(source, "artifact.written")}
+    assert paths == {"new.txt", ".bernsteinignore", "two.txt", "m.sh"}
+    assert events(source, "artifact.removed") == []
+    assert (source.workspace / "data" / "kept.txt").read_text() == "kept"
+    assert not proof.exists()
+
+
+@isolates
+def test_an_isolated_agent_cannot_write_where_the_history_of_the_project_lies(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    (work / "a.txt").write_text("a")
+    repository(work)
+    hook = work / ".git" / "hooks" / "post-checkout"
+    script = f"echo x > {hook}; git log --oneline | wc -l > log.txt; git -c user.email=a@b.c -c user.name=n commit -q --allow-empty -m x"
+    plan = plan_of(command_step("one", "sh", "-c", script))
+    done = run(sdd, plan, work, {}, "--isolate")
+    assert not hook.exists()
+    # Its own copy has the history, and takes its commits.
+    files = written(sdd.find_run("latest"))
+    assert files.get("log.txt", b"").strip() == b"1", done.stderr
+
+
+def test_a_file_that_became_a_link_or_a_program_is_another_artifact(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    script = "ln -s abc link; printf abc > file; printf abc > program; chmod +x program"
+    assert (
+        run(sdd, plan_of(command_step("one", "sh", "-c", script)), tmp_path / "work", {}).returncode
+        == 0
+    )
+    written_rows = [row["payload"] for row in events(sdd.find_run("latest"), "artifact.written")]
+    kinds = {row["path"]: row.get("kind") for row in written_rows}
+    assert kinds == {"link": "link", "file": None, "program": "exec"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "cd ..; rm -rf workspace",
+        "cd ..; rm -rf workspace; ln -s / workspace",
+        'python3 -c \'import os\nfor _ in range(1500): os.mkdir("d"); os.chdir("d")\'',
+    ],
+)
+def test_an_agent_that_takes_its_folder_away_fails_and_the_run_is_sealed(
+    sdd: SddDir, tmp_path: Path, script: str
+) -> None:
+    plan = plan_of(command_step("one", "sh", "-c", script))
+    done = run(sdd, plan, tmp_path / "work", {})
+    assert done.returncode in {0, 1}, done.stderr
+    assert "a fault of bernstein" not in done.stderr
+    assert verify(sdd, sdd.find_run("latest")).verdict == "verified"
+
+
+def test_a_name_that_is_no_utf_8_and_ids_that_are_none_leave_a_run_that_can_be_read(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    (tmp_path / "work" / os.fsdecode(b"bad\xff")).write_text("x")
+    plan = plan_of(command_step("one", "sh", "-c", "true"))
+    assert run(sdd, plan, tmp_path / "work", {}).returncode == 0
+    assert verify(sdd, sdd.find_run("latest")).verdict == "verified"
+
+
+def test_a_client_that_gives_up_gives_up_again_in_a_replay(sdd: SddDir, tmp_path: Path) -> None:
+    impatient = ASK.replace("urlopen(request)", "urlopen(request, timeout=1)")
+    script = f"{impatient}\n".replace(
+        "first = ask", "try:\n    ask('slow')\nexcept OSError:\n    pass\nfirst = ask"
+    )
+
+    def answer(path: str, body: dict[str, Any], number: int) -> Reply:
+        is_slow = body["messages"][0]["content"] == "slow"
+        return Reply(chat(f"answer {number}"), delay_s=2.0 if is_slow else 0.0)
+
+    (tmp_path / "work" / "impatient.py").write_text(script)
+    plan = plan_of(command_step("one", "python3", "impatient.py", "{title}", "one.txt"))
+    with serving(answer) as upstream:
+        assert run(sdd, plan, tmp_path / "work", pointed_at(upstream)).returncode == 0
+    source = sdd.find_run("latest")
+    for _ in range(2):
+        again = replay(sdd, source, plan, tmp_path / "work")
+        assert again.returncode == 0, again.stderr
+        assert "replay identical" in again.stderr or "replay equivalent" in again.stderr
 
 
 def test_an_agent_of_a_folder_without_a_repository_has_a_copy(sdd: SddDir, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def shown(*histories: list[dict[str, Any]], system: str = "s") -> list[str]:
     [
         ([[ONE], [ONE, TWO, THREE]], []),
         ([[ONE, TWO, THREE], [ONE, TWO, THREE]], []),
-        ([[ONE, TWO, THREE, FOUR, FIVE], [said("user", text("summed up")), FIVE]], ["compaction"]),
+        ([[ONE, TWO, THREE, FOUR, FIVE], [said("user", text("a summary")), FIVE]], ["compaction"]),
         ([[ONE, TWO, THREE, FOUR, FIVE], [THREE, FOUR, FIVE, FOUR]], ["truncation"]),
         (
             [[ONE, TWO, THREE], [ONE, TWO, said("user", result("gone")), FOUR]],
@@ -267,13 +267,22 @@ def shown(*histories: list[dict[str, Any]], system: str = "s") -> list[str]:
             ["microcompaction"],
         ),
         ([[ONE, TWO, THREE], [ONE, said("assistant", text("I do")), THREE]], ["thinking_clearing"]),
-        ([[ONE], [FIVE]], ["context_reset"]),
+        ([[ONE], [FIVE]], []),
+        ([[ONE, TWO, THREE], [FIVE], [ONE, TWO, THREE, FOUR]], []),
+        ([[ONE, TWO], [ONE, said("assistant", text("I do not")), THREE]], ["context_reset"]),
     ],
 )
 def test_a_history_that_is_no_extension_shows_what_was_done_to_it(
     histories: list[list[dict[str, Any]]], kinds: list[str]
 ) -> None:
     assert shown(*histories) == kinds
+
+
+def test_what_the_server_holds_is_no_history_that_was_made_shorter() -> None:
+    followed = Histories()
+    for number, words in enumerate(("one", "two", "three")):
+        body = {"model": "m", "input": [text(words)], "previous_response_id": f"r{number}"}
+        assert followed.follow("lane-1", "responses", body) == []
 
 
 def test_what_a_client_hangs_on_its_last_message_is_no_change() -> None:
@@ -290,7 +299,7 @@ def test_a_text_is_the_same_message_as_a_list_with_that_text() -> None:
 
 def test_two_different_compactions_have_two_digests() -> None:
     reports = []
-    for words in ("summed up", "summed up otherwise"):
+    for words in ("a summary", "another summary"):
         followed = Histories()
         for history in ([ONE, TWO, THREE], [said("user", text(words))]):
             body = {"model": "m", "messages": history}

@@ -9,7 +9,9 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import stat
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -122,6 +124,15 @@ def sweep_temporaries(folder: Path) -> None:
             continue  # being written
         finally:
             os.close(fd)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is below it, as far as that can be done, however deep it is."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        # What a program made of it may be deeper than ours can go.
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)  # noqa: S603, S607
 
 
 def inside(root: Path, relative: str) -> Path:

@@ -47,7 +47,7 @@ class Printed:
         memory = getattr(os, "memfd_create", None)
         fd = -1 if memory is None else memory(f"bernstein-{name}")
         # Elsewhere a file without a name.
-        self.file: BinaryIO = os.fdopen(fd, "w+b") if fd >= 0 else TemporaryFile()
+        self.file: BinaryIO = os.fdopen(fd, "w+b") if fd >= 0 else TemporaryFile()  # noqa: SIM115
         self._position = 0
 
     def more(self) -> Iterator[bytes]:
@@ -79,7 +79,13 @@ class AgentProcess:
     """One run of an agent's command; ``run`` ends with it, whatever happens."""
 
     def __init__(
-        self, seat: Seat, folder: Path, hidden: Sequence[Path], *, is_isolated: bool
+        self,
+        seat: Seat,
+        folder: Path,
+        hidden: Sequence[Path],
+        readonly: Sequence[Path],
+        *,
+        is_isolated: bool,
     ) -> None:
         """Prepare a run.
 
@@ -87,11 +93,13 @@ class AgentProcess:
             seat: Its place at the run.
             folder: Where it works.
             hidden: Folders that an isolated agent finds empty.
+            readonly: Folders that it can only read.
             is_isolated: Whether it is kept in namespaces of its own.
         """
         self._seat = seat
         self._folder = folder
         self._hidden = hidden
+        self._readonly = readonly
         self._is_isolated = is_isolated
         self.stdout, self.stderr = Printed("stdout"), Printed("stderr")
 
@@ -134,7 +142,7 @@ class AgentProcess:
                     key_names=seat.known_key_names,
                     policy=seat.policy,
                 )
-                launcher.run(argv, env, self._folder, self._hidden)
+                launcher.run(argv, env, self._folder, self._hidden, self._readonly)
                 try:
                     while process.poll() is None:
                         self._feed(take)

@@ -21,12 +21,15 @@ from bernstein.events.entry import (
     event_hash,
     payload_hash,
 )
+from bernstein.events.provider_state import is_addressed
 from bernstein.events.trajectory import PROVIDER_STATE_MUTATION
 from bernstein.jsonl import open_regular, raw_lines, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from bernstein.canonical import JsonObject
 
 ChainReason: TypeAlias = Literal[
     "torn", "line_endings", "not_json", "not_a_row", "order", "payload", "event"
@@ -45,6 +48,7 @@ class ChainCheck(msgspec.Struct, frozen=True):
         expected_hash: The hash recomputed for it, where one could be.
         actual_hash: The hash that it states.
         flagged: Rows of mutations that came though a deterministic run asked for none.
+        unflagged: The first row of any other mutation, or None.
     """
 
     rows: int
@@ -55,6 +59,7 @@ class ChainCheck(msgspec.Struct, frozen=True):
     expected_hash: str | None = None
     actual_hash: str | None = None
     flagged: tuple[int, ...] = ()
+    unflagged: int | None = None
 
 
 def check_chain(path: Path) -> ChainCheck:
@@ -67,6 +72,7 @@ def check_chain(path: Path) -> ChainCheck:
     whole = sha256()
     head, index = GENESIS.encode(), 0
     flagged: list[int] = []
+    unflagged: int | None = None
     with open_regular(path) as file:
         for line in raw_lines(file):
             chained = _fast(line, index, head)
@@ -75,23 +81,35 @@ def check_chain(path: Path) -> ChainCheck:
                 if isinstance(found, ChainCheck):
                     return found
                 chained = found.encode()
+            before, head = head, chained
             whole.update(line)
-            head = chained
-            if _FLAGGED in line and is_flagged(line):
-                flagged.append(index)
+            if _MUTATION in line and (mutation := _mutation_in(line)) is not None:
+                if not is_addressed(mutation, index):
+                    return ChainCheck(index, before.decode(), "", "payload", index)
+                if mutation["flagged"]:
+                    flagged.append(index)
+                elif unflagged is None:
+                    unflagged = index
             index += 1
-    return ChainCheck(index, head.decode(), whole.hexdigest(), flagged=tuple(flagged))
+    return ChainCheck(
+        index,
+        head.decode(),
+        whole.hexdigest(),
+        flagged=tuple(flagged),
+        unflagged=unflagged,
+    )
 
 
-_FLAGGED = b'"flagged":true'
+_MUTATION = b'"event":"provider_state_mutation"'
 
 
-def is_flagged(line: bytes) -> bool:
-    """Whether a row that holds is a flagged mutation."""
+def _mutation_in(line: bytes) -> JsonObject | None:
+    """What a row that holds says of a mutation with an address; None where it says none."""
     row = parse_row(line.rstrip(b"\n"))
     if not isinstance(row, JournalEntry) or row.event != PROVIDER_STATE_MUTATION:
-        return False
-    return payload_of(row).get("flagged") is True
+        return None
+    payload = payload_of(row)
+    return payload if "address" in payload else None
 
 
 _decode = msgspec.json.Decoder(JournalEntry).decode

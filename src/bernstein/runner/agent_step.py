@@ -7,7 +7,6 @@ came, and before anything that follows from it.
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from bernstein.canonical import (
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.seat import Seat, SeatOptions
 from bernstein.events import trajectory as event
+from bernstein.files import remove_tree
 from bernstein.recording.session_events import append_events
 from bernstein.runner.recorded_agents import RecordedAgent, read_recorded_agents
 from bernstein.runner.workspace import make_agent_copy
@@ -109,7 +109,7 @@ class AgentSteps:
 
     def clear(self) -> None:
         """Take away the folders in which agents worked."""
-        shutil.rmtree(self.run.dir.path / "agents", ignore_errors=True)
+        remove_tree(self.run.dir.path / "agents")
 
     def prepare(self, unit: Unit) -> AgentAttempt:
         """Make what one attempt needs, in its turn: it sees the files that are there now.
@@ -178,8 +178,13 @@ class AgentAttempt:
             ends = self._recorded.end_signal is not None
             last = self._begun_requests + self._recorded.requests
             self._seat.player.ends_after = last if ends else None
+        history = self._copy.history
         self._process = AgentProcess(
-            self._seat, self._copy.path, steps.hidden, is_isolated=steps.is_isolated
+            self._seat,
+            self._copy.path,
+            steps.hidden,
+            [] if history is None else [history],
+            is_isolated=steps.is_isolated,
         )
 
     def started(self) -> JsonObject:

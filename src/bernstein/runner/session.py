@@ -117,8 +117,7 @@ class PlanRun:
             loop.add_signal_handler(number, self._on_signal, number)
         source = self._run.source
         recorded = source.read_info().get("signal") if source is not None else None
-        number = recorded or signal.SIGINT
-        self._run.score.on_cancel = lambda: loop.call_soon_threadsafe(self._on_signal, number)
+        self._run.score.on_cancel = lambda: loop.call_soon_threadsafe(self._end_alike, recorded)
         try:
             self._begin()
             while self._tasks:
@@ -348,6 +347,9 @@ class PlanRun:
 
     def _stop(self, error: BaseException) -> None:
         """End the run early: a miss, a model that cannot be asked, or a fault of ours."""
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            error = BernsteinError(f"{where}{error.strerror or error}")
         if not isinstance(error, BernsteinError):
             if wants_tracebacks():
                 traceback.print_exception(error)
@@ -360,6 +362,13 @@ class PlanRun:
         self._error = self._error or error
         for task in self._tasks:
             task.cancel()
+
+    def _end_alike(self, recorded: int | None) -> None:
+        """End as the recording did: by a signal, or by what went wrong then."""
+        if recorded is not None:
+            self._on_signal(recorded)
+        else:
+            self._stop(BernsteinError("the recorded run ended here, by what went wrong then"))
 
     def _on_signal(self, number: int) -> None:
         self._caught_signal = number

@@ -18,7 +18,7 @@ import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes, digest_of
 from bernstein.errors import UnsafePathError, WorkspaceError
-from bernstein.files import inside, write_file
+from bernstein.files import inside, remove_tree, write_file
 from bernstein.settings import child_environment
 from bernstein.tree import copy_tree, file_digest, ignored_in, manifest
 
@@ -117,6 +117,14 @@ class AgentCopy:
         ignored = set(names.split("\0"))
         return [c for c in changes if c.path not in ignored or c.path in self.base]
 
+    @property
+    def history(self) -> Path | None:
+        """Where the repository's objects and settings lie, which the copy reads; None without."""
+        if self.repository is None:
+            return None
+        named = _git(self.repository, "rev-parse", "--git-common-dir") or ""
+        return (self.repository / named.rstrip("\n")).resolve()
+
     def merge(self, changes: list[Change]) -> None:
         """Bring changes over into the run's workspace.
 
@@ -141,7 +149,7 @@ class AgentCopy:
 
     def remove(self) -> None:
         """Take the copy away."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove_tree(self.root)
 
 
 def make_agent_copy(
@@ -164,7 +172,7 @@ def make_agent_copy(
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if target.is_symlink():
         target.unlink()
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     repository = _git_top(workspace)
     if repository is not None and not is_of_workspace(repository):
         repository = None  # one that the runs lie in by chance
@@ -177,7 +185,7 @@ def make_agent_copy(
         path = target / workspace.resolve().relative_to(repository)
         path.mkdir(parents=True, exist_ok=True)
     if left_out is not None:
-        shutil.rmtree(path / left_out, ignore_errors=True)
+        remove_tree(path / left_out)
     return AgentCopy(path, target, workspace, manifest(path, ignored), ignored, repository)
 
 

@@ -71,6 +71,8 @@ def first_wrong_exchange(
             return Difference(said.index, actual, said.answer.digest)
         if watches and (wrong := requests.add(row, match)) is not None:
             return Difference(wrong.index, None, None)
+    if (wrong := requests.end()) is not None:
+        return Difference(wrong.index, None, None)
     missing = chained.answers[len(recording.rows) :]
     return Difference(missing[0].index, None, missing[0].answer.digest) if missing else None
 
@@ -105,19 +107,31 @@ class _RequestsInOrder:
         """Take a row; the first request that shows something else than the chain says."""
         self._waiting[row.seq] = (row, match)
         while self._next in self._waiting:
-            known, asked = self._waiting.pop(self._next)
-            self._next += 1
-            begun = self._begun[known.seq]
-            if known.lane in self._unsure:
-                continue
-            if asked is None:
-                self._unsure.add(known.lane)
-            elif (
-                shown_by(known, asked, self._terms.of(known.lane), self._histories)
-                != begun.mutations
-            ):
-                return begun
+            if (wrong := self._take_next()) is not None:
+                return wrong
         return None
+
+    def end(self) -> ChainedRequest | None:
+        """Take what waits behind a request that has no row."""
+        while self._waiting:
+            if self._next not in self._waiting:
+                self._unsure.add(self._begun[self._next].lane)
+                self._next += 1
+            elif (wrong := self._take_next()) is not None:
+                return wrong
+        return None
+
+    def _take_next(self) -> ChainedRequest | None:
+        row, match = self._waiting.pop(self._next)
+        begun = self._begun[self._next]
+        self._next += 1
+        if match is None:
+            self._unsure.add(row.lane)
+        if row.lane in self._unsure or match is None:
+            return None
+        terms = self._terms.of(row.lane)
+        is_right = shown_by(row, match, terms, self._histories) == begun.mutations
+        return None if is_right else begun
 
 
 def shown_by(row: ExchangeRow, match: Match, terms: Terms, histories: Histories) -> list[Mutation]:

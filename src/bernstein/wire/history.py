@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, digest_of, sha256_hex
+from bernstein.canonical import (
+    JsonObject,
+    JsonValue,
+    canonical_bytes,
+    digest_of,
+    sha256_hex,
+    spelled_json,
+)
 from bernstein.wire.reported import Report, reported_in_request
 
 if TYPE_CHECKING:
@@ -30,6 +37,10 @@ FOLLOWED_KINDS = frozenset(_MESSAGES)
 _SETUP = ("model", "system", "instructions", "systemInstruction")
 # Marks of the client that come and go with the last message: no part of what was said.
 _UNSAID = frozenset({"cache_control", "id", "status"})
+# What stands first where a client goes on from a summary.
+_SUMMARY = re.compile(r"continued from a previous conversation|ran out of context|[Ss]ummar")
+_HELD = ("previous_response_id", "conversation", "previous_interaction_id")
+_REMEMBERED = 8  # conversations of one lane and setup
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 _CLEARED_BY_CLIENT = "[Old tool result content cleared]"
 _RESULTS = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
@@ -59,24 +70,41 @@ class Histories:
     """The last request of each conversation, by the lane of the client that leads it."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], list[JsonValue]] = {}
+        self._heads: dict[tuple[str, str], list[list[JsonValue]]] = {}
 
     def follow(self, lane: str, kind: Kind, body: JsonValue) -> list[Report]:
         """Note a request of a lane; a report where it is no extension of the one before."""
         if kind not in _MESSAGES or not isinstance(body, dict):
             return []
         said = body.get(_MESSAGES[kind])
-        if not isinstance(said, list):
-            return []
+        if not isinstance(said, list) or any(body.get(name) for name in _HELD):
+            return []  # what is held by the server is not in the request
         # Another system prompt: a request beside the conversation. Tools come and go in one.
         setup = canonical_bytes([body.get(name) for name in _SETUP])
-        at = (lane, sha256_hex(setup))
+        heads = self._heads.setdefault((lane, sha256_hex(setup)), [])
         now = [item for item in map(_plain_message, said) if item is not None]
-        before = self._last.get(at)
-        self._last[at] = now
-        if before is None or now[: len(before)] == before:
+        for place, head in enumerate(heads):
+            if now[: len(head)] == head:
+                # The one that goes on is the last: the next is held against it first.
+                heads.insert(0, now)
+                del heads[place + 1]
+                return []
+        before = heads[0] if heads else None
+        if before is None or (_begins_anew(before, now) and not _is_summary(now)):
+            heads.insert(0, now)
+            del heads[_REMEMBERED:]
             return []
+        heads[0] = now
         return [_changed(before, now)]
+
+
+def _begins_anew(before: list[JsonValue], now: list[JsonValue]) -> bool:
+    """Whether a request has nothing of the one before: another conversation, or a new one."""
+    return not now or (before[:1] != now[:1] and len(now) == 1)
+
+
+def _is_summary(now: list[JsonValue]) -> bool:
+    return _SUMMARY.search(spelled_json(now[:1])) is not None
 
 
 def _changed(before: list[JsonValue], now: list[JsonValue]) -> Report:

@@ -33,7 +33,6 @@ _IN_HISTORIES: tuple[MutationKind, ...] = (
     "thinking_clearing",
     "microcompaction",
     "truncation",
-    "context_reset",
 )
 
 

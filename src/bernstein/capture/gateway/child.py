@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bernstein.capture.gateway.compaction import codex_settings, gemini_settings, with_policy
-from bernstein.files import make_private
+from bernstein.files import make_private, remove_tree
 from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
 
@@ -70,7 +69,7 @@ def surroundings(home: Path, tmp: Path) -> Iterator[Surroundings]:
         yield made
     finally:
         for path in (home, tmp):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
 
 
 def environment(

@@ -6,7 +6,8 @@ it is that command, with its own process id and standard streams.
 
     it is told   {"isolated": bool}
     it says      {"error": null or text}, with a listening socket where it is isolated
-    it is told   {"argv", "env", "cwd", "parent", "binds": {place: folder}, "hidden": [folder]}
+    it is told   {"argv", "env", "cwd", "parent", "binds": {place: folder}, "hidden": [folder],
+                  "readonly": [folder]}
     it says      {"error": text}, or nothing: the command runs
 """
 
@@ -25,6 +26,9 @@ from typing import Any
 
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
+_MS_REMOUNT = 32
+# Of statvfs(3), and of mount(2).
+_KEPT_FLAGS = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _LAST_CAPABILITY = 63
@@ -77,8 +81,8 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _arrange(binds: dict[str, str], hidden: list[str]) -> None:
-    """Show folders at fixed places, and nothing where something is hidden."""
+def _arrange(binds: dict[str, str], hidden: list[str], readonly: list[str]) -> None:
+    """Show folders at fixed places, nothing where something is hidden, and some to read alone."""
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     folders = {place: os.open(path, os.O_PATH | os.O_DIRECTORY) for place, path in binds.items()}
     for root in {os.path.dirname(place) for place in binds}:
@@ -91,6 +95,13 @@ def _arrange(binds: dict[str, str], hidden: list[str]) -> None:
         if os.path.isdir(path):
             flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
             _mount("tmpfs", path, "tmpfs", flags, "mode=0555,size=4k")
+    for path in readonly:
+        if os.path.isdir(path):
+            _mount(path, path, None, _MS_BIND | _MS_REC)
+            # What was set of it before has to stay set.
+            kept = os.statvfs(path).f_flag
+            flags = sum(ours for theirs, ours in _KEPT_FLAGS.items() if kept & theirs)
+            _mount(None, path, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
 
 
 def _give_up_rights() -> None:
@@ -127,7 +138,7 @@ def main(channel: socket.socket) -> int:
     what = json.loads(line)
     try:
         if is_isolated:
-            _arrange(what["binds"], what["hidden"])
+            _arrange(what["binds"], what["hidden"], what["readonly"])
             _give_up_rights()
             if os.getsid(0) != os.getpid():
                 os.setsid()  # a terminal of its own would take what it types for the user's

@@ -79,7 +79,12 @@ class Launcher:
             )
 
     def run(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, hidden: Iterable[Path]
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        hidden: Iterable[Path],
+        readonly: Iterable[Path] = (),
     ) -> None:
         """Let it become the command.
 
@@ -88,6 +93,7 @@ class Launcher:
             env: Its environment; isolated, the folders in it are found at ``FIXED``.
             cwd: Its working directory.
             hidden: Folders that an isolated command finds empty.
+            readonly: Folders that an isolated command can only read.
         Raises:
             UsageError: It cannot be run.
         """
@@ -104,6 +110,7 @@ class Launcher:
                 "env": _seen_from_inside(env, {path: place for place, path in binds.items()}),
                 "binds": binds,
                 "hidden": _everywhere([*hidden, *map(Path, _SERVICES)], cwd),
+                "readonly": [str(path.resolve()) for path in readonly],
             }
         self._tell(told | {"parent": os.getpid()})
         error, _ = self._answer()
