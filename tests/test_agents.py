@@ -541,3 +541,17 @@ def test_auto_is_what_is_installed_and_in_a_replay_what_was_recorded(
     again = run(sdd, plan, tmp_path / "work", {**env, "BERNSTEIN_REPLAY_RUN_ID": source.run_id})
     assert again.returncode in {0, 3}, again.stderr
     assert events(sdd.list_runs()[-1], "agent.started")[0]["payload"]["agent"] == "claude"
+
+
+def test_a_saved_recording_of_an_agent_that_asks_nothing_replays(
+    sdd: SddDir, tmp_path: Path
+) -> None:
+    plan = plan_of(command_step("Write", "sh", "-c", "echo a > a.txt"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    assert run(sdd, plan, folder, {}).returncode == 0
+    saved = tmp_path / "saved"
+    run_client(sdd, "save", "latest", str(saved), cwd=folder, env={})
+    done = run(sdd, plan, folder, {"BERNSTEIN_REPLAY_RUN_ID": str(saved)}, "--trust")
+    assert done.returncode == 0, done.stderr
+    assert "replay identical" in done.stderr

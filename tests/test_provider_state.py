@@ -299,13 +299,19 @@ def test_a_text_is_the_same_message_as_a_list_with_that_text() -> None:
 
 def test_two_different_compactions_have_two_digests() -> None:
     reports = []
-    for words in ("a summary", "another summary"):
+    for words in ("they asked for this", "they asked for that"):
         followed = Histories()
-        for history in ([ONE, TWO, THREE], [said("user", text(words))]):
+        summary = f"This session is being continued from a previous conversation: {words}"
+        for history in ([ONE, TWO, THREE], [said("user", text(summary))]):
             body = {"model": "m", "messages": history}
             reports += followed.follow("lane-1", "messages", body)
     assert reports[0].kind == reports[1].kind == "compaction"
     assert reports[0].payload != reports[1].payload
+
+
+def test_a_new_conversation_about_summaries_is_no_compaction() -> None:
+    asked = said("user", text("summarise this file: the model ran out of context"))
+    assert shown([ONE, TWO, THREE], [asked]) == []
 
 
 def test_a_history_shows_nothing_of_thoughts_that_the_server_drops() -> None:

@@ -90,7 +90,7 @@ const checkMutation = (payload, index) => {
 
 const checkJournal = (data) => {
   let head = "0".repeat(64);
-  const flagged = [];
+  const [flagged, others] = [[], []];
   const rows = lines(data, "journal");
   rows.forEach((line, index) => {
     const start = line.indexOf('"payload":') + 10;
@@ -116,10 +116,12 @@ const checkJournal = (data) => {
       ),
     ]);
     expect(spelled.equals(line), `row ${index}: spelling`);
-    if (event === "provider_state_mutation" && checkMutation(payload, index)) flagged.push(index);
+    if (event === "provider_state_mutation") {
+      (checkMutation(payload, index) ? flagged : others).push(index);
+    }
     head = chained;
   });
-  return [head, rows.length, flagged];
+  return [head, rows.length, flagged, others];
 };
 
 // The digest of a text that may stand as what it adds to one of the few before it, newest first.
@@ -269,7 +271,7 @@ const checkBundle = (path) => {
   for (const name of ["journal.jsonl", "seal.json", "proof.json", "run.json"]) {
     expect(files.has(name), `${name} is not there`);
   }
-  const [head, rows, flagged] = checkJournal(files.get("journal.jsonl"));
+  const [head, rows, flagged, others] = checkJournal(files.get("journal.jsonl"));
   const [seal, proof] = [parse(files.get("seal.json")), parse(files.get("proof.json"))];
   const isSpelled = (value, name) => `${canonical(value)}\n` === decode(files.get(name));
   expect(isSpelled(seal, "seal.json") && isSpelled(proof, "proof.json"), "spelling");
@@ -278,6 +280,9 @@ const checkBundle = (path) => {
   expect(seal.head === head, "another chain was sealed");
   expect(seal.journal_sha256 === shaHex(files.get("journal.jsonl")), "times in the journal");
   expect(seal.run_sha256 === shaHex(files.get("run.json")), "run.json");
+  const seed = parse(files.get("run.json")).seed ?? null;
+  const wrong = seed === null ? flagged : others;
+  expect(wrong.length === 0, `row ${wrong[0]}: flagged though the run has no seed, or not`);
   if (files.has("body_key.json")) {
     const said = parse(files.get("run.json")).body_key_sha256;
     expect(said === shaHex(files.get("body_key.json")), "the wrapped key of the bodies");

@@ -191,7 +191,7 @@ def check_mutation(payload, index):
 
 
 def check_journal(data):
-    head, rows, flagged = "0" * 64, 0, []
+    head, rows, flagged, others = "0" * 64, 0, [], []
     *lines, rest = data.split(b"\n")
     expect(rest == b"", f"row {len(lines)}: torn")
     for index, line in enumerate(lines):
@@ -215,10 +215,10 @@ def check_journal(data):
             f'"ts":"{row["ts"]}","elapsed_s":{row["elapsed_s"]:.6f}}}'.encode()
         )
         expect(line == spelled, f"row {index}: spelling")
-        if event == "provider_state_mutation" and check_mutation(payload, index):
-            flagged.append(str(index))
+        if event == "provider_state_mutation":
+            (flagged if check_mutation(payload, index) else others).append(str(index))
         head, rows = chained, rows + 1
-    return head, rows, flagged
+    return head, rows, flagged, others
 
 
 def digest_of_text(stored, seq, kept, keep, blobs):
@@ -319,7 +319,7 @@ def check_bundle(path):
         if name.startswith("blobs/"):
             expect(sha(data) == name.removeprefix("blobs/"), f"{name}: other bytes")
             blobs[sha(data)] = data
-    head, rows, flagged = check_journal(files["journal.jsonl"])
+    head, rows, flagged, others = check_journal(files["journal.jsonl"])
     seal, proof = parse(files["seal.json"]), parse(files["proof.json"])
     expect(jcs(seal) + b"\n" == files["seal.json"], "seal.json: spelling")
     expect(jcs(proof) + b"\n" == files["proof.json"], "proof.json: spelling")
@@ -328,6 +328,11 @@ def check_bundle(path):
     expect(seal["head"] == head, "another chain was sealed")
     expect(seal["journal_sha256"] == sha(files["journal.jsonl"]), "times in the journal")
     expect(seal["run_sha256"] == sha(files["run.json"]), "run.json")
+    is_deterministic = parse(files["run.json"]).get("seed") is not None
+    wrong = others if is_deterministic else flagged
+    expect(
+        not wrong, f"row {wrong[0] if wrong else ''}: flagged though the run has no seed, or not"
+    )
     if "body_key.json" in files:
         said = parse(files["run.json"])["body_key_sha256"]
         expect(said == sha(files["body_key.json"]), "the wrapped key of the bodies")

@@ -108,7 +108,9 @@ class AgentCopy:
                 raise WorkspaceError("the agent put a link in the place of its folder")
             changes = _changes(self.base, manifest(self.path, self.ignored))
         except (OSError, RecursionError) as error:
-            raise WorkspaceError(f"the agent's folder cannot be read: {error}") from error
+            # Without its path, which is another one in each run: a retry tells it to the agent.
+            why = error.strerror if isinstance(error, OSError) else "it is too deep"
+            raise WorkspaceError(f"the agent's folder cannot be read: {why}") from error
         if not changes or self.repository is None:
             return changes
         paths = "\0".join(change.path for change in changes)

@@ -65,7 +65,7 @@ def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> No
         run.fixtures,
         run.wal,
     ):
-        if path.exists() and path.stat().st_size:
+        if path.exists():
             write_file(made / path.name, path.read_bytes())
     blobs, kept = BlobStore(sdd.blobs), BlobStore(made / "blobs" / "sha256")
     for ref in stored_refs(run):

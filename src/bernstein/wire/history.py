@@ -37,8 +37,11 @@ FOLLOWED_KINDS = frozenset(_MESSAGES)
 _SETUP = ("model", "system", "instructions", "systemInstruction")
 # Marks of the client that come and go with the last message: no part of what was said.
 _UNSAID = frozenset({"cache_control", "id", "status"})
-# What stands first where a client goes on from a summary.
-_SUMMARY = re.compile(r"continued from a previous conversation|ran out of context|[Ss]ummar")
+# What stands first where a client goes on from a summary: the words of Claude Code and of Codex.
+_SUMMARY = re.compile(
+    r"This session is being continued from a previous conversation"
+    r"|Another language model started to solve this problem"
+)
 _HELD = ("previous_response_id", "conversation", "previous_interaction_id")
 _REMEMBERED = 8  # conversations of one lane and setup
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
