@@ -18,17 +18,15 @@ from bench.run import sample_journal
 from bernstein import diff_journals, rebuild_state
 from bernstein.chain.compare import compare_journals
 from bernstein.chain.verify import check_chain, find_bad_lines
-from bernstein.fold.run import read_events, start_fold
+from bernstein.fold.run import project
+from bernstein.fold.source import EventFile
 
 ROW_BYTES = 535
 
 
 def fold(path: Path) -> None:
     """Every event through the fold of a run."""
-    state = start_fold("r")
-    for item in read_events(path, "r"):
-        state.apply(item)
-    state.finish()
+    project(EventFile(path, "r"))
 
 
 def measured(work: Callable[[], object]) -> tuple[float, float]:

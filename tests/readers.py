@@ -23,7 +23,8 @@ from bernstein.chain.verify import check_chain
 from bernstein.errors import BernsteinError
 from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_hash, to_line
 from bernstein.fold.rebuild import rebuild_state
-from bernstein.fold.run import project, read_events
+from bernstein.fold.run import project
+from bernstein.fold.source import EventFile
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import ExchangeRecording, load_exchanges, read_requests
 from bernstein.recording.queue import load_recording
@@ -183,7 +184,7 @@ class Readers:
         blobs = BlobStore(self._sdd.blobs)
         for read in (
             lambda: rebuild_state(path, 1, "r"),
-            lambda: project(read_events(path, "r")).to_bytes(),
+            lambda: project(EventFile(path, "r")).to_bytes(),
             lambda: diff_journals(run.journal, path),
             lambda: compare_journals(run.journal, path),
             lambda: first_difference(

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
         WorkspaceError,
     )
     from bernstein.fold.rebuild import rebuild_state
-    from bernstein.fold.run import RunProjection, TrajectoryEvent, project
+    from bernstein.fold.run import RunProjection, project
+    from bernstein.fold.source import EventFile, TrajectoryEvent
+    from bernstein.fold.tool_calls import ProposedCall, project_tool_calls
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
     from bernstein.recording.calls import DeterministicStore
     from bernstein.recording.key import LlmCall, replay_key
@@ -64,7 +66,9 @@ _HOMES = {
     "bernstein.chain.decisions": ("execution_fingerprint",),
     "bernstein.chain.diff": ("diff_journals",),
     "bernstein.fold.rebuild": ("rebuild_state",),
-    "bernstein.fold.run": ("RunProjection", "TrajectoryEvent", "project"),
+    "bernstein.fold.run": ("RunProjection", "project"),
+    "bernstein.fold.source": ("EventFile", "TrajectoryEvent"),
+    "bernstein.fold.tool_calls": ("ProposedCall", "project_tool_calls"),
     "bernstein.chain.journal": ("EventJournal",),
     "bernstein.chain.read": ("load_replay_events",),
     "bernstein.chain.verify": ("compute_replay_fingerprint",),
@@ -108,6 +112,7 @@ __all__ = [
     "DeterministicStore",
     "DigestRef",
     "DivergedError",
+    "EventFile",
     "EventJournal",
     "JournalError",
     "KeyUnavailableError",
@@ -117,6 +122,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "ProofError",
+    "ProposedCall",
     "ProviderError",
     "RecordedToolError",
     "RecordingError",
@@ -148,6 +154,7 @@ __all__ = [
     "new_uuid",
     "now",
     "project",
+    "project_tool_calls",
     "rebuild_state",
     "record",
     "replay",

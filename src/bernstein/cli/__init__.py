@@ -17,6 +17,7 @@ COMMANDS = {
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
+    "trajectory": ("trajectory", "Print what a run did, in bytes that are the same each time."),
     "save": ("save", "Write a recording into a folder to commit."),
     "verify": ("verify", "Check the evidence of many runs, or their decisions."),
     "export": ("bundle", "Write a run with its proof into one file."),
@@ -48,7 +49,7 @@ Commands:
 
 def help_text() -> str:
     """The page of ``bernstein --help``."""
-    return _HELP + "".join(f"  {name:<8}  {text}\n" for name, (_, text) in COMMANDS.items())
+    return _HELP + "".join(f"  {name:<10}  {text}\n" for name, (_, text) in COMMANDS.items())
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,12 +7,16 @@ from collections import Counter
 import click
 
 from bernstein.canonical import JsonObject
-from bernstein.chain.verify import ChainCheck, check_chain
+from bernstein.chain.read import load_replay_events, payload_of
+from bernstein.chain.verify import ChainCheck
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.told_rows import TOLD_ROWS
-from bernstein.errors import RecordingError, UnknownRunError
+from bernstein.cli.trajectory_command import check_journal
+from bernstein.errors import UnknownRunError
 from bernstein.events import trajectory as event
-from bernstein.fold.run import RunProjection, read_events, start_fold
+from bernstein.fold.order import typed
+from bernstein.fold.run import RunFold, RunProjection
+from bernstein.fold.source import TrajectoryEvent
 from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import load_exchanges, read_requests
@@ -35,34 +39,28 @@ from bernstein.wire.protocol import MODEL_KINDS, kind_of
 def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> int:
     """Show a run: its steps, calls, usage and files; with --answers what was asked and said."""
     run = context.sdd.find_shown(run_id)
-    if not run.journal.exists():
-        raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
-    chain = check_chain(run.journal)
-    if chain.reason is not None:
-        raise RecordingError(
-            f"the journal of {run.run_id} does not hold at row {chain.step_index} "
-            f"({chain.reason})\n  see: bernstein replay {run.run_id} --verify"
-        )
+    chain = check_journal(run)
     if answers:
         return _print_answers(context, run)
     return _print_run(run, chain, run_id, as_json=as_json)
 
 
 def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> int:
-    fold, counts, calls = start_fold(run.run_id), Counter[str](), Counter[str]()
+    fold, counts, calls = RunFold(), Counter[str](), Counter[str]()
     artifacts: dict[str, object] = {}
     told: list[tuple[int, str, JsonObject]] = []
-    for item in read_events(run.journal, run.run_id):
-        fold.apply(item)
-        counts[item.kind] += 1
-        if item.kind == event.MODEL_CALL:
-            calls[str(item.payload.get("stepId", ""))] += 1
-        elif item.kind == event.ARTIFACT_WRITTEN:
-            artifacts[str(item.payload.get("path"))] = item.payload.get("content", {}).get("digest")
-        elif item.kind == event.ARTIFACT_REMOVED:
-            artifacts.pop(str(item.payload.get("path")), None)
-        elif item.kind in TOLD_ROWS:
-            told.append((item.seq, item.kind, item.payload))
+    for row in load_replay_events(run.journal):
+        payload = payload_of(row)
+        fold.take([typed(TrajectoryEvent(row.index, run.run_id, row.event, payload))])
+        counts[row.event] += 1
+        if row.event == event.MODEL_CALL:
+            calls[str(payload.get("stepId", ""))] += 1
+        elif row.event == event.ARTIFACT_WRITTEN:
+            artifacts[str(payload.get("path"))] = payload.get("content", {}).get("digest")
+        elif row.event == event.ARTIFACT_REMOVED:
+            artifacts.pop(str(payload.get("path")), None)
+        elif row.event in TOLD_ROWS:
+            told.append((row.index, row.event, payload))
     info, projection = run.read_info(), fold.finish()
     if as_json:
         more = {

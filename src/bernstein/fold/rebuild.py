@@ -11,7 +11,9 @@ from bernstein.chain.read import payload_of
 from bernstein.chain.verify import checked_rows
 from bernstein.errors import UsageError
 from bernstein.events import trajectory as event
-from bernstein.fold.run import FoldError, TrajectoryEvent, start_fold
+from bernstein.fold.order import typed
+from bernstein.fold.run import RunFold
+from bernstein.fold.source import TrajectoryEvent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +39,15 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     """
     if from_step < 0:
         raise UsageError(f"--from-step {from_step}: a run has no events before 0")
-    fold = start_fold(run_id)
+    fold = RunFold()
     open_calls: dict[str, JsonObject] = {}
     mutations: list[JsonObject] = []
     head, count = "0" * 64, 0
     for row in islice(checked_rows(journal), from_step):
         payload = payload_of(row)
-        fold.apply(TrajectoryEvent(row.index, run_id, row.event, payload))
+        fold.take([typed(TrajectoryEvent(row.index, run_id, row.event, payload))])
         if row.event in {event.TOOL_PROPOSED, event.TOOL_RESULT}:
-            call_id = payload.get("toolCallId")
-            if not isinstance(call_id, str):
-                raise FoldError(f"event {row.index} is not a {row.event}: it names no tool call")
+            call_id = payload["toolCallId"]
             open_calls.pop(call_id, None)
             if row.event == event.TOOL_PROPOSED:
                 open_calls[call_id] = {**payload, "seq": row.index}
@@ -62,7 +62,7 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     state = {
         "events": count,
         "head": head,
-        **fold.finish().to_json(),
+        **(fold.finish().to_json() | {"runId": run_id}),
         "openToolCalls": list(open_calls.values()),
         "providerState": mutations,
     }

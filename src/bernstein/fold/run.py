@@ -7,34 +7,31 @@ same bytes; and every member is always written in the same order.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bernstein.canonical import MAX_DEPTH, MAX_INT, JsonObject, canonical_bytes
-from bernstein.chain.read import load_replay_events, payload_of
-from bernstein.errors import UsageError
-from bernstein.events import trajectory as event
+from msgspec import UNSET
+
+from bernstein.canonical import MAX_DEPTH, MAX_INT, JsonObject, JsonValue
+from bernstein.events.payloads import (
+    BANDS,
+    Checkpoint,
+    FoldError,
+    ModelUsage,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+)
+from bernstein.fold.order import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
-BANDS = ("metered", "priced", "estimated", "unsupported")
+    from bernstein.events.trajectory import BillingStatus
+    from bernstein.fold.source import TrajectoryEvent
+
 _COUNTS = ("inputTokens", "outputTokens", "cachedInputTokens", "credits")
-
-
-class FoldError(UsageError):
-    """Events that contradict each other: no run can have made them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrajectoryEvent:
-    """One event of a run; ``seq`` is the journal's index."""
-
-    seq: int
-    run_id: str
-    kind: str
-    payload: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class RunProjection:
     run_id: str
     status: str
     steps: list[JsonObject]
-    usage_totals: dict[str, dict[str, int]]
+    usage_totals: dict[BillingStatus, dict[str, int]]
     checkpoints: list[JsonObject]
 
     def to_json(self) -> JsonObject:
@@ -59,127 +56,117 @@ class RunProjection:
 
     def to_bytes(self) -> bytes:
         """The bytes that ``JSON.stringify`` would write, in UTF-8."""
-        text = json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "backslashreplace")  # a lone surrogate, as stringify has it
+        return as_stringified(self.to_json())
 
 
-def read_events(journal: Path, run_id: str) -> Iterator[TrajectoryEvent]:
-    """The rows of a journal as events, in file order."""
-    for entry in load_replay_events(journal):
-        yield TrajectoryEvent(entry.index, run_id, entry.event, payload_of(entry))
-
-
-def in_order(events: Iterable[TrajectoryEvent]) -> list[TrajectoryEvent]:
-    """The events by ``seq``, equal ones once.
-
-    Raises:
-        FoldError: Two different events have one ``seq``, or there are events of two runs.
-    """
-    ordered: list[TrajectoryEvent] = []
-    for found in sorted(events, key=lambda item: item.seq):
-        if ordered and found.run_id != ordered[0].run_id:
-            raise FoldError(f"events of two runs: {ordered[0].run_id!r} and {found.run_id!r}")
-        if ordered and found.seq == ordered[-1].seq:
-            if _identity(found) != _identity(ordered[-1]):
-                raise FoldError(f"two different events have seq {found.seq}")
-            continue
-        ordered.append(found)
-    return ordered
+def as_stringified(value: JsonValue) -> bytes:
+    """The bytes that ``JSON.stringify`` writes of a value without floats, in UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # A lone surrogate is escaped there.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def project(events: Iterable[TrajectoryEvent]) -> RunProjection:
     """Fold events, given in any order, into what their run did.
 
+    Args:
+        events: Of one run: in memory, or an ``EventFile``. Equal ones count once. While they come
+            in order one is in memory at a time.
+    Returns:
+        The projection; an empty log is a pending run without an id.
     Raises:
-        FoldError: They contradict each other: see ``in_order``; also a second start of one step,
-            and a total beyond 2^53-1.
+        FoldError: One is no event, or they contradict each other: two with one ``seq``, two runs,
+            a second start of one step, a total beyond 2^53-1.
     Source: docs/spec.md, "Rows of a plan's run".
     """
-    fold = _RunFold()
-    for item in in_order(events):
-        fold.apply(item)
-    return fold.finish()
+    return fold(events, RunFold)
 
 
-def start_fold(run_id: str = "") -> _RunFold:
-    """A fold of a run to feed event by event, in order."""
-    return _RunFold(run_id)
+class RunFold:
+    """What a run did, of events that come in order."""
 
+    def __init__(self) -> None:
+        self._run_id = ""
+        self._status: str = "pending"
+        self._roots: list[JsonObject] = []
+        self._nodes: dict[str, JsonObject] = {}
+        self._levels: dict[str, int] = {}
+        self._totals = {band: dict.fromkeys(_COUNTS, 0) for band in BANDS}
+        self._checkpoints: list[JsonObject] = []
+        self._handlers: dict[type, Callable[[int, Any], None]] = {
+            RunStarted: self._begin_run,
+            RunFinished: self._end_run,
+            StepStarted: self._begin_step,
+            StepFinished: self._end_step,
+            ModelUsage: self._add,
+            Checkpoint: self._mark,
+        }
 
-def _identity(item: TrajectoryEvent) -> tuple[str, bytes]:
-    return item.kind, canonical_bytes(item.payload)
-
-
-@dataclass
-class _RunFold:
-    run_id: str = ""
-    status: str = "pending"
-    roots: list[JsonObject] = field(default_factory=list)
-    nodes: dict[str, JsonObject] = field(default_factory=dict)
-    levels: dict[str, int] = field(default_factory=dict)
-    checkpoints: list[JsonObject] = field(default_factory=list)
-    totals: dict[str, dict[str, int]] = field(
-        default_factory=lambda: {band: dict.fromkeys(_COUNTS, 0) for band in BANDS}
-    )
-
-    def apply(self, item: TrajectoryEvent) -> None:
-        """Fold one event.
+    def take(self, events: Iterable[TrajectoryEvent]) -> None:
+        """Fold events, whose payloads are values of their kinds.
 
         Raises:
-            FoldError: It contradicts those before it, or has not the members of its kind.
+            FoldError: One contradicts those before it.
         """
-        try:
-            self._apply(item)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FoldError(f"event {item.seq} is not a {item.kind}: {error!r}") from error
-
-    def _apply(self, item: TrajectoryEvent) -> None:
-        self.run_id = item.run_id
-        payload = item.payload
-        match item.kind:
-            case event.RUN_STARTED:
-                self.status = "running"
-            case event.RUN_FINISHED:
-                self.status = payload["status"]
-            case event.STEP_STARTED:
-                self._start(payload)
-            case event.STEP_FINISHED:
-                if (node := self.nodes.get(payload["stepId"])) is not None:
-                    node["status"] = payload["status"]
-            case event.MODEL_USAGE:
-                self._add(payload)
-            case event.CHECKPOINT:
-                mark: JsonObject = {"checkpointId": payload["checkpointId"]}
-                if "label" in payload:
-                    mark["label"] = payload["label"]
-                self.checkpoints.append({**mark, "seq": item.seq})
-            case _:
-                pass
-
-    def _start(self, payload: JsonObject) -> None:
-        step_id = payload["stepId"]
-        if step_id in self.nodes:
-            raise FoldError(f"step {step_id!r} starts twice")
-        node: dict[str, Any] = {"stepId": step_id}
-        if "parentStepId" in payload:
-            node["parentStepId"] = payload["parentStepId"]
-        node["depth"] = payload["depth"]
-        if "label" in payload:
-            node["label"] = payload["label"]
-        node |= {"status": "running", "children": []}
-        parent = self.nodes.get(payload.get("parentStepId", ""))
-        self.nodes[step_id] = node
-        self.levels[step_id] = level = 1 + self.levels.get(payload.get("parentStepId", ""), 0)
-        if level > MAX_DEPTH:
-            raise FoldError(f"step {step_id!r} is nested more than {MAX_DEPTH} deep")
-        (self.roots if parent is None else parent["children"]).append(node)
-
-    def _add(self, payload: JsonObject) -> None:
-        totals = self.totals[payload["billingStatus"]]
-        for name in _COUNTS:
-            totals[name] += payload.get(name, 0)
-            if totals[name] > MAX_INT:
-                raise FoldError(f"the total of {name} is beyond 2^53-1")
+        handler_of = self._handlers.get
+        event = None
+        for event in events:
+            handler = handler_of(type(event.payload))
+            if handler is not None:
+                handler(event.seq, event.payload)
+        if event is not None:
+            self._run_id = event.run_id
 
     def finish(self) -> RunProjection:
-        return RunProjection(self.run_id, self.status, self.roots, self.totals, self.checkpoints)
+        """The projection of the events taken so far."""
+        return RunProjection(
+            self._run_id, self._status, self._roots, self._totals, self._checkpoints
+        )
+
+    def _begin_run(self, seq: int, payload: RunStarted) -> None:
+        del seq, payload
+        self._status = "running"
+
+    def _end_run(self, seq: int, payload: RunFinished) -> None:
+        del seq
+        self._status = payload.status
+
+    def _begin_step(self, seq: int, payload: StepStarted) -> None:
+        step_id, parent_id = payload.step_id, payload.parent_step_id
+        if step_id in self._nodes:
+            raise FoldError(f"event {seq}: step {step_id!r} starts twice")
+        node: JsonObject = {"stepId": step_id}
+        if parent_id is not UNSET:
+            node["parentStepId"] = parent_id
+        node["depth"] = payload.depth
+        if payload.label is not UNSET:
+            node["label"] = payload.label
+        node |= {"status": "running", "children": []}
+        parent = None if parent_id is UNSET else self._nodes.get(parent_id)
+        level = 1 if parent is None else self._levels[parent["stepId"]] + 1
+        if level > MAX_DEPTH:
+            raise FoldError(f"event {seq}: step {step_id!r} is nested more than {MAX_DEPTH} deep")
+        self._nodes[step_id], self._levels[step_id] = node, level
+        (self._roots if parent is None else parent["children"]).append(node)
+
+    def _end_step(self, seq: int, payload: StepFinished) -> None:
+        del seq
+        if (node := self._nodes.get(payload.step_id)) is not None:
+            node["status"] = payload.status
+
+    def _add(self, seq: int, payload: ModelUsage) -> None:
+        totals = self._totals[payload.billing_status]
+        totals["inputTokens"] += payload.input_tokens
+        totals["outputTokens"] += payload.output_tokens
+        if payload.cached_input_tokens is not UNSET:
+            totals["cachedInputTokens"] += payload.cached_input_tokens
+        totals["credits"] += payload.credits
+        if max(totals.values()) > MAX_INT:
+            name = max(totals, key=totals.__getitem__)
+            raise FoldError(f"event {seq}: the total of {name} is beyond 2^53-1")
+
+    def _mark(self, seq: int, payload: Checkpoint) -> None:
+        mark: JsonObject = {"checkpointId": payload.checkpoint_id}
+        if payload.label is not UNSET:
+            mark["label"] = payload.label
+        self._checkpoints.append({**mark, "seq": seq})
