@@ -22,8 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench import gateway
-from bench.figures import ROUNDS, Figure, best
+from bench import folds, gateway
+from bench.figures import ROUNDS, Figure, best, drop
 from bernstein import (
     DeterministicStore,
     EventJournal,
@@ -302,10 +302,6 @@ def durable(folder: Path, more_s: float = 0.0) -> Figure:
     return Figure(name, ">=10", "durable, 16 threads", shared_s, alone_s * 4)
 
 
-def drop(_: object) -> None:
-    """Nothing: what was done is not looked at."""
-
-
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -319,6 +315,7 @@ def main() -> None:
         "load": loading,
         "record": recording,
         "verify": verifying,
+        "folds": folds.folding,
         "cores": on_all_cores,
         "runs": many_runs,
         "append": appending,

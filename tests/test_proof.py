@@ -92,7 +92,8 @@ def test_equal_journals_have_no_difference(tmp_path: Path) -> None:
 
 
 def test_the_state_at_a_step_holds_the_events_before_it_and_no_other(tmp_path: Path) -> None:
-    proposed = {"stepId": "s0", "toolCallId": "c1", "name": "bash", "args": {}}
+    body = {"digest": "0" * 64, "byteLength": 2}
+    proposed = {"stepId": "s0", "toolCallId": "c1", "name": "bash", "args": body}
     journal = write(
         tmp_path,
         "a",
@@ -100,7 +101,7 @@ def test_the_state_at_a_step_holds_the_events_before_it_and_no_other(tmp_path: P
         step(0),
         ("tool.proposed", "s", proposed),
         MUTATION,
-        ("tool.result", "s", {"toolCallId": "c1", "ok": True}),
+        ("tool.result", "s", {"toolCallId": "c1", "ok": True, "result": body}),
         ("run.finished", "", {"status": "completed"}),
     )
     states = [json.loads(rebuild_state(journal, n, "r")) for n in range(7)]

@@ -51,7 +51,7 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
     told: list[tuple[int, str, JsonObject]] = []
     for row in load_replay_events(run.journal):
         payload = payload_of(row)
-        fold.take([typed(TrajectoryEvent(row.index, run.run_id, row.event, payload))])
+        fold.take(run.run_id, [typed(TrajectoryEvent(row.index, run.run_id, row.event, payload))])
         counts[row.event] += 1
         if row.event == event.MODEL_CALL:
             calls[str(payload.get("stepId", ""))] += 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -13,13 +16,12 @@ from bernstein.chain.verify import ChainCheck, check_chain
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import RecordingError, UnknownRunError, UsageError
 from bernstein.fold.run import project
-from bernstein.fold.source import EventFile, read_events
+from bernstein.fold.source import EventFile
 from bernstein.fold.tool_calls import project_tool_calls, tool_calls_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from bernstein.fold.source import TrajectoryEvent
     from bernstein.rundir import RunDir
 
 _EXAMPLE = """\b
@@ -58,11 +60,11 @@ def command(
         return 0
     if source is None:
         raise UsageError("name a run, a file or -\n  for example: bernstein trajectory latest")
-    events = events_of(context, source, run_id)
-    if tool_calls:
-        line = tool_calls_bytes(project_tool_calls(events))
-    else:
-        line = project(events).to_bytes()
+    with events_of(context, source, run_id) as events:
+        if tool_calls:
+            line = tool_calls_bytes(project_tool_calls(events))
+        else:
+            line = project(events).to_bytes()
     if as_json:
         print_json(json.loads(line))
     else:
@@ -70,7 +72,8 @@ def command(
     return 0
 
 
-def events_of(context: Context, source: str, run_id: str) -> Iterable[TrajectoryEvent]:
+@contextmanager
+def events_of(context: Context, source: str, run_id: str) -> Iterator[EventFile]:
     """The events that the command's argument names: of a run, a file, or standard input.
 
     Raises:
@@ -78,18 +81,22 @@ def events_of(context: Context, source: str, run_id: str) -> Iterable[Trajectory
         UnknownRunError: There is no such run or file.
         RecordingError: The chain of the run's journal does not hold.
     """
-    if source == "-":
-        return _standard_input(run_id)
     path = Path(source)
-    if path.is_file():
-        return EventFile(path, run_id)
-    if path.is_fifo():
-        return _opened(path, run_id)
-    if run_id:
+    if source == "-" or path.is_fifo():
+        # To a file, since they are gone through twice where they are out of order.
+        with NamedTemporaryFile() as copy:
+            with sys.stdin.buffer if source == "-" else path.open("rb") as given:
+                shutil.copyfileobj(given, copy)
+            copy.flush()
+            yield EventFile(Path(copy.name), run_id)
+    elif path.is_file():
+        yield EventFile(path, run_id)
+    elif run_id:
         raise UsageError("--run-id is for rows of a FILE or -\n  a run of this project has its own")
-    run = context.sdd.find_shown(source)
-    check_journal(run)
-    return EventFile(run.journal, run.run_id)
+    else:
+        run = context.sdd.find_shown(source)
+        check_journal(run)
+        yield EventFile(run.journal, run.run_id)
 
 
 def check_journal(run: RunDir) -> ChainCheck:
@@ -108,12 +115,3 @@ def check_journal(run: RunDir) -> ChainCheck:
             f"({chain.reason})\n  see: bernstein replay {run.run_id} --verify"
         )
     return chain
-
-
-def _standard_input(run_id: str) -> Iterator[TrajectoryEvent]:
-    return read_events(sys.stdin.buffer, run_id)
-
-
-def _opened(path: Path, run_id: str) -> Iterator[TrajectoryEvent]:
-    with path.open("rb") as file:
-        yield from read_events(file, run_id)

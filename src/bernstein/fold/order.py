@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import heapq
 from contextlib import ExitStack
-from itertools import islice
-from operator import attrgetter
+from itertools import groupby, islice
+from operator import attrgetter, lt
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from bernstein.canonical import canonical_bytes, decode_known, spelled_json
+from bernstein.canonical import MAX_INT, canonical_bytes, decode_known, spelled_json
 from bernstein.events.payloads import KINDS, FoldError, Payload, payload_from
-from bernstein.fold.source import TrajectoryEvent
+from bernstein.fold.source import EventFile, TrajectoryEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from bernstein.canonical import JsonObject
+    from bernstein.fold.source import Batch, Event
 
 _AT_ONCE = 50_000  # events in memory
+_IN_A_BATCH = 1000
 _READ_BYTES = 2**16
 
 T_co = TypeVar("T_co", covariant=True)
@@ -35,8 +37,8 @@ T = TypeVar("T")
 class Fold(Protocol[T_co]):
     """What events in order are made of."""
 
-    def take(self, events: Iterable[TrajectoryEvent]) -> None:
-        """Fold events, whose payloads are values of their kinds."""
+    def take(self, run_id: str, events: Iterable[Event]) -> None:
+        """Fold events of a run, whose payloads are values of their kinds."""
 
     def finish(self) -> T_co:
         """What came of them."""
@@ -56,10 +58,12 @@ def fold(events: Iterable[TrajectoryEvent], begin: Callable[[], Fold[T]]) -> T:
         source = _Spool(events, files) if iter(events) is events else events
         try:
             made = begin()
-            made.take(_in_sequence(source))
+            for run_id, batch in _in_sequence(source):
+                made.take(run_id, batch)
         except _OutOfOrderError:
             made = begin()
-            made.take(_in_sequence(_sorted(source, files)))
+            for run_id, batch in _in_sequence(_sorted(source, files)):
+                made.take(run_id, batch)
     return made.finish()
 
 
@@ -67,27 +71,46 @@ class _OutOfOrderError(Exception):
     """An event that stands behind a later one."""
 
 
-def _in_sequence(events: Iterable[TrajectoryEvent]) -> Iterator[TrajectoryEvent]:
-    last: TrajectoryEvent | None = None
-    at, run_id = -1, None
+def _in_sequence(source: Iterable[TrajectoryEvent]) -> Iterator[Batch]:
+    """Events in batches, each behind the one before, equal ones once.
+
+    Raises:
+        _OutOfOrderError: One stands behind a later one.
+    """
+    of_run, last = None, None
+    for run_id, batch in _batches(source):
+        if of_run is None:
+            of_run = run_id
+        elif run_id != of_run:
+            raise FoldError(f"events of two runs: {of_run!r} and {run_id!r}")
+        places = [event.seq for event in batch]
+        is_behind = last is None or places[0] > last.seq
+        if not (is_behind and all(map(lt, places, islice(places, 1, None)))):
+            batch = list(_once(last, batch))  # noqa: PLW2901 - of what follows
+        if batch:
+            last = batch[-1]
+            yield run_id, batch
+
+
+def _once(last: Event | None, events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
-        if type(event.payload) is dict:
-            event = typed(event)  # noqa: PLW2901 - so that all that follow see it
-        if event.seq > at and event.run_id == run_id:
-            at, last = event.seq, event
-            yield event
-            continue
-        if last is None:
-            if type(event.seq) is not int or event.seq < 0:
-                raise FoldError(f"no count from 0: seq {event.seq!r}")
-            run_id, at, last = event.run_id, event.seq, event
-            yield event
-        elif event.run_id != run_id:
-            raise FoldError(f"events of two runs: {run_id!r} and {event.run_id!r}")
-        elif event.seq < at:
+        if last is not None and event.seq < last.seq:
             raise _OutOfOrderError
+        if last is None or event.seq > last.seq:
+            yield event
         elif _plain(event) != _plain(last):
-            raise FoldError(f"two different events have seq {at}")
+            raise FoldError(f"two different events have seq {event.seq}")
+        last = event
+
+
+def _batches(source: Iterable[TrajectoryEvent]) -> Iterator[Batch]:
+    if isinstance(source, EventFile):
+        yield from source.batches()
+        return
+    events = map(typed, source)
+    while some := list(islice(events, _IN_A_BATCH)):
+        for run_id, of_run in groupby(some, attrgetter("run_id")):
+            yield run_id, list(of_run)
 
 
 def typed(event: TrajectoryEvent) -> TrajectoryEvent:
@@ -96,6 +119,8 @@ def typed(event: TrajectoryEvent) -> TrajectoryEvent:
     Raises:
         FoldError: Its payload is none of its kind.
     """
+    if type(event.seq) is not int or not 0 <= event.seq <= MAX_INT:
+        raise FoldError(f"no count from 0 to 2^53-1: seq {event.seq!r}")
     if event.kind not in KINDS or not isinstance(event.payload, dict):
         return event
     try:
@@ -105,7 +130,7 @@ def typed(event: TrajectoryEvent) -> TrajectoryEvent:
     return TrajectoryEvent(event.seq, event.run_id, event.kind, payload)
 
 
-def _plain(event: TrajectoryEvent) -> tuple[str, bytes]:
+def _plain(event: Event) -> tuple[str, bytes]:
     """What two equal events share."""
     value = _as_json(event.payload)
     if event.kind == "model.usage":

@@ -40,12 +40,13 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     if from_step < 0:
         raise UsageError(f"--from-step {from_step}: a run has no events before 0")
     fold = RunFold()
+    fold.take(run_id, ())
     open_calls: dict[str, JsonObject] = {}
     mutations: list[JsonObject] = []
     head, count = "0" * 64, 0
     for row in islice(checked_rows(journal), from_step):
         payload = payload_of(row)
-        fold.take([typed(TrajectoryEvent(row.index, run_id, row.event, payload))])
+        fold.take(run_id, [typed(TrajectoryEvent(row.index, run_id, row.event, payload))])
         if row.event in {event.TOOL_PROPOSED, event.TOOL_RESULT}:
             call_id = payload["toolCallId"]
             open_calls.pop(call_id, None)
@@ -62,7 +63,7 @@ def rebuild_state(journal: Path, from_step: int, run_id: str = "") -> bytes:
     state = {
         "events": count,
         "head": head,
-        **(fold.finish().to_json() | {"runId": run_id}),
+        **fold.finish().to_json(),
         "openToolCalls": list(open_calls.values()),
         "providerState": mutations,
     }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bernstein.events.trajectory import BillingStatus
-    from bernstein.fold.source import TrajectoryEvent
+    from bernstein.fold.source import Event, TrajectoryEvent
 
 _COUNTS = ("inputTokens", "outputTokens", "cachedInputTokens", "credits")
 
@@ -102,20 +102,18 @@ class RunFold:
             Checkpoint: self._mark,
         }
 
-    def take(self, events: Iterable[TrajectoryEvent]) -> None:
-        """Fold events, whose payloads are values of their kinds.
+    def take(self, run_id: str, events: Iterable[Event]) -> None:
+        """Fold events of a run, whose payloads are values of their kinds.
 
         Raises:
             FoldError: One contradicts those before it.
         """
+        self._run_id = run_id
         handler_of = self._handlers.get
-        event = None
         for event in events:
             handler = handler_of(type(event.payload))
             if handler is not None:
                 handler(event.seq, event.payload)
-        if event is not None:
-            self._run_id = event.run_id
 
     def finish(self) -> RunProjection:
         """The projection of the events taken so far."""

@@ -6,7 +6,8 @@ than a trajectory's are handed on, for folds to pass over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Union
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Protocol, TypeAlias, Union
 
 import msgspec
 from msgspec import Meta
@@ -16,11 +17,27 @@ from bernstein.errors import CanonicalError
 from bernstein.events import trajectory
 from bernstein.events.entry import EVENT
 from bernstein.events.payloads import KINDS, VERSION, Count, FoldError, Payload, payload_from
-from bernstein.jsonl import MAX_LINE_BYTES, open_regular, raw_lines
+from bernstein.jsonl import MAX_LINE_BYTES, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+class Event(Protocol):
+    """What a fold reads of an event."""
+
+    @property
+    def seq(self) -> int:
+        """Its place in the run."""
+
+    @property
+    def kind(self) -> str:
+        """One of the eleven kinds, or the name of another row."""
+
+    @property
+    def payload(self) -> Payload | JsonObject | msgspec.Raw:
+        """What it says."""
 
 
 class TrajectoryEvent(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +56,9 @@ class TrajectoryEvent(msgspec.Struct, frozen=True, gc=False):
     payload: Payload | JsonObject | msgspec.Raw
 
 
+Batch: TypeAlias = tuple[str, Sequence[Event]]  # a run's id, and events of it
+
+_READ_BYTES = 2**17
 # What stands around a payload: of a row it is checked to be JSON, and not read.
 _ROW = ("lane", "payload_hash", "prev_hash", "event_hash", "ts", "elapsed_s")
 _TIME = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
@@ -55,6 +75,9 @@ _OTHERS = sorted(
 )
 
 
+# Beside what is read each has its kind, as an attribute of the class.
+
+
 def _row(kind: str, payload: Any) -> Any:
     """The type of a journal's row of a kind."""
     return msgspec.defstruct(
@@ -63,6 +86,7 @@ def _row(kind: str, payload: Any) -> Any:
         rename={"seq": "index"},
         tag_field="event",
         tag=kind,
+        namespace={"kind": kind},
         forbid_unknown_fields=True,
         gc=False,
     )
@@ -75,6 +99,7 @@ def _envelope(kind: str, payload: type[Payload]) -> Any:
         [("seq", Count), ("payload", payload), *_ENVELOPE],
         tag_field="kind",
         tag=kind,
+        namespace={"kind": kind},
         forbid_unknown_fields=True,
         gc=False,
     )
@@ -83,12 +108,9 @@ def _envelope(kind: str, payload: type[Payload]) -> Any:
 _ROWS = [_row(kind, payload) for kind, payload in KINDS.items()]
 _ROWS += [_row(kind, msgspec.Raw) for kind in _OTHERS]
 ENVELOPES = [_envelope(kind, payload) for kind, payload in KINDS.items()]
-_KIND_OF = dict(zip(_ROWS, (*KINDS, *_OTHERS), strict=True)) | dict(
-    zip(ENVELOPES, KINDS, strict=True)
-)
-_row_of = msgspec.json.Decoder(Union[tuple(_ROWS)]).decode  # noqa: UP007 - made of a list
-_envelope_of = msgspec.json.Decoder(Union[tuple(ENVELOPES)]).decode  # noqa: UP007
-_encode = msgspec.json.encode
+_rows = msgspec.json.Decoder(Union[tuple(_ROWS)])  # noqa: UP007 - made of a list
+_envelopes = msgspec.json.Decoder(Union[tuple(ENVELOPES)])  # noqa: UP007
+_encode_lines = msgspec.json.Encoder().encode_lines
 _BEGINS_ROW = b'{"index":'
 
 
@@ -106,31 +128,43 @@ class EventFile:
         self._run_id = run_id
 
     def __iter__(self) -> Iterator[TrajectoryEvent]:
-        """Read it.
+        """Read it, one event in memory.
 
         Raises:
             FoldError: A line is no event; the message has line and path.
         """
+        for run_id, events in self.batches():
+            for event in events:
+                yield TrajectoryEvent(event.seq, run_id, event.kind, event.payload)
+
+    def batches(self) -> Iterator[Batch]:
+        """Read it, some at a time."""
         with open_regular(self._path) as file:
-            yield from read_events(file, self._run_id)
+            yield from read_batches(file, self._run_id)
 
 
-def read_events(file: BinaryIO, run_id: str = "") -> Iterator[TrajectoryEvent]:
-    """The events of an open file, one in memory; see ``EventFile``."""
-    for number, line in enumerate(raw_lines(file), 1):
-        is_row = line.startswith(_BEGINS_ROW)
+def read_batches(file: BinaryIO, run_id: str = "") -> Iterator[Batch]:
+    """The events of an open file, some at a time, each time of one run; see ``EventFile``."""
+    number = 1
+    while lines := file.readlines(_READ_BYTES):
+        data = b"".join(lines)
+        is_row = data.startswith(_BEGINS_ROW)
         try:
-            row = _row_of(line) if is_row else _envelope_of(line)
-            # Shorter than it stands there: a key came twice, or it is spelled otherwise.
-            if len(_encode(row)) + 1 != len(line):
-                row = None
+            events = (_rows if is_row else _envelopes).decode_lines(data)
+            # What is longer there has a key twice, or is spelled otherwise.
+            is_read = len(_encode_lines(events)) == len(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            row = None
-        if row is not None:
-            id_ = run_id if is_row else row.runId
-            yield TrajectoryEvent(row.seq, id_, _KIND_OF[type(row)], row.payload)
-        elif line.strip():
-            yield _read_slowly(line, number, run_id)
+            is_read = False
+        if is_read and is_row:
+            yield run_id, events
+        elif is_read and all(event.runId == events[0].runId for event in events):
+            yield events[0].runId, events
+        else:
+            for at, line in enumerate(lines, number):
+                if line.strip():
+                    event = _read_slowly(line, at, run_id)
+                    yield event.run_id, [event]
+        number += len(lines)
 
 
 def _read_slowly(line: bytes, number: int, run_id: str) -> TrajectoryEvent:

@@ -6,9 +6,9 @@ It reads the same events as ``bernstein.fold.run`` and shares no state with it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import UNSET
 
 from bernstein.events.payloads import (
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bernstein.canonical import JsonObject
-    from bernstein.fold.source import TrajectoryEvent
+    from bernstein.fold.source import Event, TrajectoryEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True, gc=False):
     """Whether a tool was let run, by whom, and where that stands."""
 
     outcome: Literal["approved", "denied"]
@@ -38,8 +37,7 @@ class Approval:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(msgspec.Struct, frozen=True, gc=False):
     """Whether a tool did it, and where that stands."""
 
     ok: bool
@@ -47,8 +45,7 @@ class ToolOutcome:
     exit_code: int | None = None
 
 
-@dataclass(slots=True)
-class ProposedCall:
+class ProposedCall(msgspec.Struct, gc=False):
     """A tool that was asked for; in flight while it has neither approval nor result."""
 
     tool_call_id: str
@@ -115,12 +112,13 @@ class ToolCallFold:
             ToolResult: self._end,
         }
 
-    def take(self, events: Iterable[TrajectoryEvent]) -> None:
-        """Fold events, whose payloads are values of their kinds.
+    def take(self, run_id: str, events: Iterable[Event]) -> None:
+        """Fold events of a run, whose payloads are values of their kinds.
 
         Raises:
             FoldError: A call is proposed twice.
         """
+        del run_id
         handler_of = self._handlers.get
         for event in events:
             handler = handler_of(type(event.payload))
