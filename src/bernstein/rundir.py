@@ -84,6 +84,8 @@ class RunDir:
         self.keep = path / "keep"
         self.workspace = path / "workspace"
         self.workspace_base = path / "workspace-base.json"
+        self.originals = path / "originals"
+        self.agents = path / "agents"
 
     def read_info(self) -> JsonObject:
         """The content of ``run.json``; an empty object where there is none.

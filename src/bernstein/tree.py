@@ -24,6 +24,8 @@ MAX_COPY_BYTES = 512 * 2**20
 # Beyond these a tree is not looked at before each recording: that would take its time.
 MAX_LOOKED_AT_BYTES = 64 * 2**20
 MAX_LOOKED_AT_FILES = 10_000
+# What nobody writes who works in a folder: its history, and the evidence of its runs.
+PRIVATE_FOLDERS = (".git", ".sdd")
 _ALWAYS_IGNORED = (
     ".sdd",
     ".git",
@@ -37,6 +39,11 @@ _ALWAYS_IGNORED = (
     ".pytest_cache",
     ".hypothesis",
 )
+
+
+def list_tree(folder: Path) -> list[str]:
+    """The paths of every file below ``folder`` that is not ignored, in the order of their names."""
+    return sorted(path for path, _ in _walk(folder, ignored_in(folder)))
 
 
 def manifest(folder: Path, ignored: tuple[str, ...] | None = None) -> dict[str, str]:

@@ -13,6 +13,8 @@ COMMANDS = {
     "record": ("record", "Run any agent and record what it asks of its provider."),
     "calibrate": ("calibrate", "Find what a client varies by itself, and rules against it."),
     "gateway": ("gateway", "Serve one run to clients that somebody else starts."),
+    "approve": ("approve", "Let a tool run that a parked run asks about."),
+    "deny": ("approve", "Refuse such a tool."),
     "apply": ("apply", "Bring the changes of a run's workspace over into the folder."),
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),

@@ -43,7 +43,7 @@ class _App(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"bernstein.cli.{COMMANDS[cmd_name][0]}_command")
-        own = {"export": "export", "import": "import_"}
+        own = {name: name for name in ("approve", "deny", "export")} | {"import": "import_"}
         command: click.Command = getattr(module, own.get(cmd_name, "command"))
         return command
 

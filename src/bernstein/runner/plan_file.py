@@ -10,9 +10,11 @@ import msgspec
 import yaml
 
 from bernstein.agents.command import PLACES, unknown_place
+from bernstein.agents.tools import TOOL_NAMES
 from bernstein.errors import PlanError
-from bernstein.runner.plan import CLIS, PRIVATE_FOLDERS, Plan, Signal, Stage, Step
+from bernstein.runner.plan import CLIS, Plan, Signal, Stage, Step
 from bernstein.runner.yaml_node import Node, listed, refuse_bombs
+from bernstein.tree import PRIVATE_FOLDERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +90,9 @@ _PLAN_KEYS = (
     "files",
     "command",
     "timeout",
+    "tools",
+    "approve",
+    "max_turns",
     "stages",
 )
 _STAGE_KEYS = ("name", "description", "depends_on", "steps")
@@ -107,6 +112,9 @@ _STEP_KEYS = (
     "retries",
     "command",
     "timeout",
+    "tools",
+    "approve",
+    "max_turns",
     "completion_signals",
 )
 # What each signal type needs beside its type; `run` is another word for `command`.
@@ -159,11 +167,24 @@ def _step_settings(m: dict[str, Node], defaults: JsonObject) -> JsonObject:
         settings["max_tokens"] = m["max_tokens"].integer(1, 2**20)
     if "retries" in m:
         settings["retries"] = m["retries"].integer(0, 20)
+    for name in ("tools", "approve"):
+        if name in m:
+            settings[name] = _tool_names(m[name])
+    if "max_turns" in m:
+        settings["max_turns"] = m["max_turns"].integer(1, 1000)
     return settings
+
+
+def _tool_names(node: Node) -> tuple[str, ...]:
+    """Names of tools, in the order of their kinds: their order in the plan means nothing."""
+    named = [item.choice(TOOL_NAMES) for item in node.texts()]
+    return tuple(name for name in TOOL_NAMES if name in named)
 
 
 def _for_its_agent(settings: JsonObject, where: Node) -> JsonObject:
     """The settings of one step: what is for another agent than its own is left out."""
+    if settings["cli"] not in {"builtin", "auto"}:
+        settings = {n: v for n, v in settings.items() if n not in {"tools", "approve", "max_turns"}}
     if settings["cli"] == "command":
         if not settings.get("command"):
             where.fail("`cli: command` needs a `command:`, a list of arguments")
@@ -341,6 +362,15 @@ def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> S
     settings = _for_its_agent(_step_settings(m, defaults), m.get("cli", draft.node))
     if "command" in m and settings["cli"] != "command":
         m["command"].fail(f"`command:` is for `cli: command`; this step has {settings['cli']!r}")
+    for name in ("tools", "approve", "max_turns"):
+        if name in m and settings["cli"] not in {"builtin", "auto"}:
+            m[name].fail(
+                f"`{name}:` is for the built-in agent; this step has `cli: {settings['cli']}`"
+            )
+    for name in settings.get("approve", ()):
+        if name not in settings.get("tools", ()):
+            where = m.get("approve", draft.node)
+            where.fail(f"approve: {name} is none of the step's tools; name it in `tools:` too")
     for name, levels in LEVELS.items():
         if name in m:
             settings[name] = m[name].choice(levels)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import traceback
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -38,6 +39,8 @@ from bernstein.errors import (
     WorkspaceError,
 )
 from bernstein.events import trajectory as event
+from bernstein.files import remove_tree
+from bernstein.runner.approvals import Approvals
 from bernstein.runner.decompose import (
     Task,
     decompose_call,
@@ -50,7 +53,12 @@ from bernstein.runner.produced import Produced
 from bernstein.runner.report import Observer, RunOptions, RunReport
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
 from bernstein.runner.signals import file_signal_problem, run_command
-from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
+from bernstein.runner.workspace import (
+    Workspace,
+    folder_in_place,
+    make_workspace,
+    restore_workspace,
+)
 from bernstein.settings import provider_secrets, wants_tracebacks
 from bernstein.wire.secrets import Redactor
 
@@ -62,10 +70,12 @@ if TYPE_CHECKING:
     from bernstein.rundir import SddDir
     from bernstein.runner.agent_step import AgentAttempt, AgentResult, AgentSteps
     from bernstein.runner.plan import Plan, Step
+    from bernstein.runner.tool_step import Proposed, ToolAttempt, ToolSteps
+    from bernstein.runner.workspace import AgentCopy
     from bernstein.settings import Settings
 
 AGENT_ID = "bernstein"
-Brief: TypeAlias = "TaskBrief | AgentAttempt | BernsteinError | None"
+Brief: TypeAlias = "TaskBrief | AgentAttempt | ToolAttempt | BernsteinError | None"
 _CODES: dict[AgentOutcome, ErrorCode] = {
     "failed": "agent_failed",
     "killed": "agent_failed",
@@ -74,6 +84,7 @@ _CODES: dict[AgentOutcome, ErrorCode] = {
     "context_exhausted": "context_exhausted",
 }
 _CALL_RETRIES = 2
+_PARK_S = 0.2  # how often it is looked whether all that is left waits for an operator
 
 
 class PlanRun:
@@ -88,12 +99,17 @@ class PlanRun:
         auto = _auto_agent(sdd, settings)
         self._plan = plan = plan.with_agents(auto)
         self._has_agents = any(step.has_agent for step in plan.steps)
+        self._asks = any(step.approve for step in plan.steps)
+        self._has_tools = any(step.tools and not step.has_agent for step in plan.steps)
+        self._agents: AgentSteps | None = None
+        self._tools: ToolSteps | None = None
         self._run = OpenRun(
             sdd,
             settings,
             {"kind": "plan", "plan": {"name": plan.name, "value": plan.to_json()}, "auto": auto},
             follows_score=True,
             has_agents=self._has_agents,
+            goes_on=options.goes_on,
         )
         self._run.budget_credits = plan.budget_credits
         if self._has_agents:
@@ -113,21 +129,48 @@ class PlanRun:
                 ``failed``.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        for number in signals:
             loop.add_signal_handler(number, self._on_signal, number)
-        source = self._run.source
+        run = self._run
+        source = run.source
         recorded = source.read_info().get("signal") if source is not None else None
         self._run.score.on_cancel = lambda: loop.call_soon_threadsafe(self._end_alike, recorded)
         try:
             self._begin()
             while self._tasks:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                bound_s = _PARK_S if self._asks else None
+                await asyncio.wait(
+                    self._tasks, timeout=bound_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if len(self._waiting) == len(self._tasks) > 0 and not self._options.waits:
+                    return await self._park()
+            if run.resumed is not None and run.resumed.problem is not None:
+                run.park()
+                raise run.resumed.problem
             return self._end()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in signals:
                 loop.remove_signal_handler(number)
 
     # --- begin and end
+
+    @property
+    def _waiting(self) -> dict[str, Proposed]:
+        """The calls that an operator has to decide on, by the task that waits."""
+        return {} if self._tools is None else self._tools.waiting
+
+    async def _park(self) -> RunReport:
+        """Leave the run as it is: all that is left of it waits for an operator."""
+        waiting = [call.call_id for call in self._waiting.values()]
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._clear_agents()
+        self._run.park()
+        return self._report("parked", 2, waiting)
 
     def _begin(self) -> None:
         run = self._run
@@ -149,29 +192,56 @@ class PlanRun:
             self._workspace = self._make_workspace()
             self._produced = Produced(run, self._plan, self._workspace.path)
             self._agents = self._make_agents() if self._has_agents else None
+            self._tools = self._make_tools() if self._has_tools else None
         except BernsteinError:
-            run.discard()
+            if run.resumed is None:
+                run.discard()
+            else:
+                run.park()
             raise
         self._observer.run_opened(run.dir.run_id, self._plan)
-        run.describe({"tree": self._workspace.tree_digest})
+        run.describe({"tree": self._workspace.tree_digest, "isolated": self._options.is_isolated})
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
         self._apply(self._schedule.start())
 
     def _make_agents(self) -> AgentSteps:
         from bernstein.runner.agent_step import AgentSteps  # noqa: PLC0415 - a server is heavy
 
-        run = self._run
-        # What an isolated agent finds empty.
-        hidden = [run.sdd.path, self._settings.keys_dir]
         return AgentSteps(
+            self._run,
+            self._plan,
+            self._workspace.path,
+            Redactor(provider_secrets()),
+            self._options.is_isolated,
+            self._hidden(),
+            self._own_source(),
+        )
+
+    def _make_tools(self) -> ToolSteps:
+        from bernstein.runner.tool_step import ToolSteps  # noqa: PLC0415 - where a plan has them
+
+        run, keys_dir = self._run, self._settings.keys_dir
+        return ToolSteps(
             run,
             self._plan,
             self._workspace.path,
             Redactor(provider_secrets()),
             self._options.is_isolated,
-            hidden if run.source is None else [*hidden, run.source.path],
+            tuple(self._hidden()),
             self._own_source(),
+            self._options.tools,
+            Approvals(run.sdd, keys_dir, run.dir, run.source),
         )
+
+    def _hidden(self) -> list[Path]:
+        """What an isolated agent finds empty."""
+        run = self._run
+        hidden = [run.sdd.path, self._settings.keys_dir]
+        return hidden if run.source is None else [*hidden, run.source.path]
+
+    def _clear_agents(self) -> None:
+        """Take away the folders in which agents worked."""
+        remove_tree(self._run.dir.agents)
 
     def _own_source(self) -> Path | None:
         """Where in the folder the recording lies, if it does: a saved one was not there then."""
@@ -181,6 +251,8 @@ class PlanRun:
         return source.path.resolve().relative_to(folder)
 
     def _make_workspace(self) -> Workspace:
+        if self._run.resumed is not None:
+            return restore_workspace(self._run.dir)
         if self._options.in_place:
             return folder_in_place(self._options.folder)
         return make_workspace(self._run.dir, self._options.folder)
@@ -196,21 +268,27 @@ class PlanRun:
             self._apply(self._schedule.cancel(self._missed))
         produced = self._produced.digests
         output = digest_of(produced) if produced else None
-        if self._agents is not None:
-            self._agents.clear()
+        self._clear_agents()
         run.append_end(status, reason, output)
         run.close(status)
         if isinstance(self._error, UsageError):
             raise self._error
-        coverage, comparison = run.coverage(), run.comparison()
+        comparison = run.comparison()
+        report = self._report(status, self._exit_code(status, comparison), [])
         run.retain()
+        return report
+
+    def _report(
+        self, status: event.RunStatus | Literal["parked"], exit_code: int, waiting: list[str]
+    ) -> RunReport:
+        run, produced = self._run, self._produced.digests
         statuses = self._schedule.statuses()
         return RunReport(
             run_id=run.dir.run_id,
             run_path=run.dir.path,
             workspace=self._workspace.path,
             status=status,
-            exit_code=self._exit_code(status, comparison),
+            exit_code=exit_code,
             head=run.head,
             rows=run.row_count,
             steps=[
@@ -222,15 +300,24 @@ class PlanRun:
             input_tokens=run.input_tokens,
             output_tokens=run.output_tokens,
             credits=run.spent_credits,
-            coverage=coverage,
-            comparison=comparison,
+            coverage=run.coverage(),
+            comparison=run.comparison(),
             miss=run.store.first_miss,
             has_other_tree=self._has_other_tree(),
             has_other_plan=self._has_other_plan(),
             seal_problem=run.seal_problem,
-            notes=[] if self._agents is None else self._agents.notes(),
+            notes=self._notes(),
             context_note=run.context.note(),
+            waiting=waiting,
         )
+
+    def _notes(self) -> list[str]:
+        notes = [] if self._agents is None else self._agents.notes()
+        differing = [] if self._tools is None else self._tools.differing
+        return [
+            *notes,
+            *(f"{call_id} gave another result when it ran again" for call_id in differing),
+        ]
 
     def _has_other_tree(self) -> bool:
         recorded = self._run.source.read_info().get("tree") if self._run.source else None
@@ -315,9 +402,11 @@ class PlanRun:
         self._observer.unit_started(unit)
         self._run.score.enter()
         # What the task is told is fixed here, in the row's turn, not when its request is made.
-        brief: TaskBrief | AgentAttempt | BernsteinError | None = None
+        brief: Brief = None
         if unit.task is not None and unit.step.has_agent:
             brief = self._prepare_agent(unit)
+        elif unit.task is not None and unit.step.tools:
+            brief = self._prepare_tools(unit)
         elif unit.task is not None:
             brief = self._brief(unit, unit.task)
         task = asyncio.get_running_loop().create_task(
@@ -335,6 +424,14 @@ class PlanRun:
             return error
         self._run.append(event.AGENT_STARTED, attempt.started(), unit.unit_id)
         return attempt
+
+    def _prepare_tools(self, unit: Unit) -> ToolAttempt | BernsteinError:
+        """What an attempt with tools needs; what keeps it from being made is raised in its task."""
+        assert self._tools is not None
+        try:
+            return self._tools.prepare(unit, self._model_of(unit.step))
+        except BernsteinError as error:
+            return error
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -409,16 +506,19 @@ class PlanRun:
         scope = CallScope(self._run, unit.unit_id, unit.unit_id)
         if isinstance(brief, BernsteinError):
             raise brief
-        if brief is not None and not isinstance(brief, TaskBrief):
-            result = await self._run_agent(unit, brief)
+        if unit.task is not None and unit.step.has_agent:
+            result = await self._run_agent(unit, cast("AgentAttempt", brief))
             return lambda: self._agent_done(unit, result)
-        if unit.kind == "decompose" and unit.step.has_agent:
+        if unit.task is not None and unit.step.tools:
+            copy = await self._use_tools(cast("ToolAttempt", brief))
+            return lambda: self._tools_done(unit, copy)
+        if unit.kind == "decompose" and unit.step.is_one_task:
             # A whole step is one task to it: how it goes about it is its own business.
             return lambda: self._decomposed(unit, [single_task(unit.step)])
         if unit.kind == "decompose":
             tasks = await self._decompose(unit.step, scope)
             return lambda: self._decomposed(unit, tasks)
-        if brief is not None:
+        if isinstance(brief, TaskBrief):
             artifacts = await do_task(brief, self._workspace.path, scope)
             return lambda: self._task_done(unit, artifacts)
         broken = await self._check(unit, scope)
@@ -443,6 +543,24 @@ class PlanRun:
         if result.outcome == "cancelled":
             await self._turn(unit.unit_id)  # which does not come: the run is cancelled here
         return result
+
+    async def _use_tools(self, attempt: ToolAttempt) -> AgentCopy:
+        try:
+            await attempt.work()
+        except BaseException:
+            attempt.copy.remove()
+            raise
+        return attempt.copy
+
+    def _tools_done(self, unit: Unit, copy: AgentCopy) -> list[Transition]:
+        """Bring over what was done with tools."""
+        try:
+            self._produced.bring_over(unit.unit_id, copy)
+        except (UnsafePathError, WorkspaceError) as error:
+            return self._failed(unit, "file_refused", str(error).split("\n", 1)[0])
+        finally:
+            copy.remove()
+        return self._done(unit)
 
     def _agent_done(self, unit: Unit, result: AgentResult) -> list[Transition]:
         """Bring over what an agent changed, and say how the unit ended."""

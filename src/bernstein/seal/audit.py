@@ -21,6 +21,7 @@ from bernstein.jsonl import append_linked, read_lines
 from bernstein.seal.secret import SecretKeys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from bernstein.jsonl import Line
@@ -166,6 +167,18 @@ def check_audit(path: Path, keys: SecretKeys, sealed: AuditFloor | None) -> Audi
         note = "the seal made last is not here, and may have named more rows"
         return AuditCheck("prefix", count, head, None, note)
     return AuditCheck("verified", count, head)
+
+
+def read_audit(path: Path, keys: SecretKeys) -> Iterator[AuditRow]:
+    """The rows that somebody with a key of this user has written, in their order."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in read_lines(path):
+            row = _parse(line.data) if line.is_whole else None
+            key = None if row is None else keys.find(row.key_id)
+            if row is None or key is None:
+                continue
+            if hmac.compare_digest(row.computed_hmac(key), row.hmac):
+                yield row
 
 
 def audit_state(path: Path) -> tuple[int, str]:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# The result of a plan's command is chained where it is acted on, as ``signal.checked``.
-_CHAINED_OTHERWISE = "command"
+# The result of a plan's command is chained where it is acted on, as ``signal.checked``, and that of
+# a tool as ``tool.result``.
+_CHAINED_OTHERWISE = ("command", "step_tool")
 
 
 def recorded_fixtures(path: Path) -> Iterator[tuple[str, Answered]]:
@@ -29,7 +30,7 @@ def recorded_fixtures(path: Path) -> Iterator[tuple[str, Answered]]:
             return
         try:
             row: JsonObject = decode_canonical(line.data)
-            if row["kind"] == _CHAINED_OTHERWISE:
+            if row["kind"] in _CHAINED_OTHERWISE:
                 continue
             ref = as_ref(row["response"]) or digest_of(row["response"])
             yield row["outcome"], Answered(row["lane"], row["key"], ref.digest)
