@@ -513,6 +513,18 @@ def test_a_recording_behind_its_chain_is_believed_for_one_call_and_no_more(sdd: 
         assert verify(sdd, run).verdict == verdict, kept
 
 
+@pytest.mark.parametrize("journal", [None, b""])
+def test_a_run_that_was_killed_while_it_began_is_not_the_latest(
+    sdd: SddDir, journal: bytes | None
+) -> None:
+    good, bad = record(sdd), sdd.new_run()
+    bad.write_info({"run_id": bad.run_id, "kind": "plan", "records": True, "status": "running"})
+    if journal is not None:
+        bad.journal.write_bytes(journal)
+    assert sdd.find_run("latest").run_id == good.run_id
+    assert f"{bad.run_id}  interrupted" in bernstein("runs").stdout
+
+
 @pytest.mark.parametrize(
     "info",
     [

@@ -112,6 +112,13 @@ class RunDir:
             ) from error
         return info
 
+    def has_begun(self) -> bool:
+        """Whether there is a row: one that was killed while it began says nothing."""
+        try:
+            return self.journal.lstat().st_size > 0
+        except OSError:
+            return False
+
     def is_running(self) -> bool:
         """Whether a process holds the run's lock."""
         try:
@@ -190,7 +197,8 @@ class SddDir:
     def find_run(self, text: str) -> RunDir:
         """The run that ``text`` names: an id, a unique prefix of one, or ``latest``.
 
-        ``latest`` is the newest recording; a strict replay records nothing of its own.
+        ``latest`` is the newest recording that has begun; a strict replay records nothing of its
+        own.
 
         Raises:
             UnknownRunError: There is none, or more than one.
@@ -199,7 +207,7 @@ class SddDir:
         if text == "latest":
             for run in reversed(runs):
                 with suppress(RecordingError):  # a run that cannot be read is not the newest
-                    if run.read_info().get("records"):
+                    if run.read_info().get("records") and run.has_begun():
                         return run
             raise UnknownRunError(
                 f"there is no recording in {self.path}\n  record one with: bernstein run plan.yaml"

@@ -73,7 +73,7 @@ def command(
 ) -> int:
     """Run a plan and record it, or replay a recorded run of it."""
     if (plan_path is None) == (resume is None):
-        raise UsageError("name a plan, or a run with --resume\n  for example: bernstein run p.yaml")
+        raise UsageError("name a PLAN, or a run with --resume\n  for example: bernstein run p.yaml")
     goes_on = None if resume is None else context.sdd.find_run(resume)
     if goes_on is not None:
         if model or in_place or isolate or dry_run or context.settings.replay_run_id:

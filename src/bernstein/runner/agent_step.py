@@ -247,7 +247,9 @@ class AgentAttempt:
         requests = self._seat.wire.request_count - self._begun_requests
         if requests < self._recorded.requests or self._seat.is_serving:
             return None
-        seen = len(self._seen.tools) + len(self._seen.reports)
+        tools = self._seen.tools.values()
+        ended = sum(use.is_denied or use.ok is not None for use in tools)
+        seen = len(tools) + ended + len(self._seen.reports)
         return self._after(self._recorded.end_signal, is_ready=seen >= self._recorded.seen)
 
     def _after(self, number: int, *, is_ready: bool) -> int | None:
@@ -293,7 +295,8 @@ class AgentAttempt:
         if ended.was_timed_out or was_up:
             return "timeout", None
         if ended.code < 0:
-            return "killed", 128 - ended.code
+            was_asked = recorded.outcome == "failed" and self._settled_s is not None
+            return "failed" if was_asked else "killed", 128 - ended.code
         is_whole = self._adapter.read is None or self._seen.is_whole
         if ended.code == 0 and is_whole and not self._seen.is_error:
             return "ok", 0

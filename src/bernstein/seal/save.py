@@ -43,6 +43,8 @@ def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> No
         raise UsageError(
             f"{target} holds what is not a recording ({min(others)})\n  name another folder"
         )
+    if not run.has_begun():
+        raise UsageError(f"run {run.run_id} has no row: there is nothing to save")
     verdict = verify_run(run, sdd, keys)
     if verdict.verdict == "mismatch":
         raise RecordingError(
