@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from bernstein.agents.builtin import BadAnswerError
 from bernstein.agents.tools import ToolOutput, describe_tool
-from bernstein.canonical import JsonObject, canonical_bytes, decode_strict
+from bernstein.canonical import JsonObject, canonical_bytes, decode_strict, utf8
 from bernstein.capture.llm import aask
 from bernstein.errors import BudgetError, CanonicalError
 from bernstein.recording.answer import ToolCall
@@ -58,6 +59,7 @@ async def work_with_tools(brief: ToolBrief, scope: CallScope, use: Use) -> str:
 
     Raises:
         BudgetError: It asks for tools more often than it may.
+        BadAnswerError: It answers with what nothing can be made of.
         ProviderError, ReplayMissError: See ``call_llm``.
     """
     form = _Words(brief) if brief.provider == "local" else _Tools(brief)
@@ -140,11 +142,15 @@ class _Words:
         return {"system": self._system, "messages": messages, "response_format": form}
 
     def calls_in(self, answer: LlmAnswer) -> Sequence[ToolCall]:
-        """The tool that an answer asks for."""
+        """The tool that an answer asks for.
+
+        Raises:
+            BadAnswerError: It was cut at its bound.
+        """
         try:
-            value = decode_strict(answer.text.encode("utf-8", "surrogatepass"))
-        except CanonicalError:
-            return ()  # cut at its bound
+            value = decode_strict(utf8(answer.text))
+        except CanonicalError as error:
+            raise BadAnswerError("the model gave no whole JSON") from error
         if not isinstance(value, dict) or not isinstance(value.get("tool"), str):
             return ()
         return (ToolCall(value["tool"], canonical_bytes(value.get("arguments")).decode()),)

@@ -72,25 +72,33 @@ def hold_to_resume(run: RunDir, sdd: SddDir, keys: KeyStore) -> int:
     """
     lock_fd = open_append(run.lock)
     try:
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"run {run.run_id} is going on already, in another process\n"
-                "  let that one end: bernstein runs"
-            ) from None
+        _take(lock_fd, run)
         _refuse_ended(run)
         set_torn_lines_aside(run)
-        verdict = verify_run(run, sdd, keys)
-        if verdict.verdict == "mismatch":
-            raise RecordingError(
-                f"run {run.run_id} does not hold ({verdict.reason}): it cannot go on\n"
-                f"  see: bernstein replay {run.run_id} --verify"
-            )
+        _refuse_damaged(run, sdd, keys)
     except BaseException:
         os.close(lock_fd)
         raise
     return lock_fd
+
+
+def _take(lock_fd: int, run: RunDir) -> None:
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"run {run.run_id} is going on already, in another process\n"
+            "  let that one end: bernstein runs"
+        ) from None
+
+
+def _refuse_damaged(run: RunDir, sdd: SddDir, keys: KeyStore) -> None:
+    verdict = verify_run(run, sdd, keys)
+    if verdict.verdict == "mismatch":
+        raise RecordingError(
+            f"run {run.run_id} does not hold ({verdict.reason}): it cannot go on\n"
+            f"  see: bernstein replay {run.run_id} --verify"
+        )
 
 
 def _refuse_ended(run: RunDir) -> None:

@@ -127,22 +127,15 @@ class OpenRun:
         self.source, self.is_source_verified = (
             find_source(sdd, settings, self._keys, rerun) if goes_on is None else (None, False)
         )
+        make_sdd(sdd)
+        self.dir = goes_on or sdd.new_run()
+        self._lock_fd, self.resumed = self._hold(goes_on)
         # What a replay takes from its source, and a run that goes on from itself.
         before = goes_on or self.source
         source_info = before.read_info() if before else {}
         self.seed: int | None = source_info.get("seed") if before else settings.seed
         self.is_strict = self.source is not None and not settings.allow_live_miss
         self.records = goes_on is not None or (settings.record and not self.is_strict)
-        make_sdd(sdd)
-        self.resumed: Resumed | None = None
-        if goes_on is None:
-            self.dir = sdd.new_run()
-            self._lock_fd = open_append(self.dir.lock)
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            self.dir = goes_on
-            self._lock_fd = hold_to_resume(goes_on, sdd, self._keys)
-            self.resumed = Resumed(goes_on)
         self.context = ContextRows(
             sdd,
             settings.keys_dir,
@@ -155,22 +148,7 @@ class OpenRun:
         self._held = ExitStack()
         self.is_wire = info["kind"] == "client"
         self.guard: Guard = "python"
-        self._info: JsonObject = {
-            "v": 1,
-            "run_id": self.dir.run_id,
-            **info,
-            "seed": self.seed,
-            "strict": self.is_strict,
-            "source_run": self.source.run_id if self.source else None,
-            "records": self.records,
-            "watches_context": self.context.is_watched,
-            "default_model": source_info.get("default_model") or list(default_model(settings)),
-            "status": "running",
-            "started": utc_now(),
-            "versions": {"bernstein": __version__, "python": platform.python_version()},
-        }
-        if goes_on is not None:
-            self._info = {**source_info, "status": "running"}
+        self._info = self._first_info(info, source_info, settings)
         own_key, recorded_key = self._body_keys(settings)
         self.dir.write_info(self._info)
         self.store = DeterministicStore(
@@ -219,6 +197,35 @@ class OpenRun:
             self.keep_from_network()
         if self.seed is not None:
             random.seed(self.seed)
+
+    def _hold(self, goes_on: RunDir | None) -> tuple[int, Resumed | None]:
+        """Take the run's lock; and what it has written, where it goes on."""
+        if goes_on is not None:
+            return hold_to_resume(goes_on, self.sdd, self._keys), Resumed(goes_on)
+        lock_fd = open_append(self.dir.lock)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_fd, None
+
+    def _first_info(
+        self, own: JsonObject, source_info: JsonObject, settings: Settings
+    ) -> JsonObject:
+        """What ``run.json`` says while the run is under way."""
+        if self.resumed is not None:
+            return {**source_info, "status": "running"}
+        return {
+            "v": 1,
+            "run_id": self.dir.run_id,
+            **own,
+            "seed": self.seed,
+            "strict": self.is_strict,
+            "source_run": self.source.run_id if self.source else None,
+            "records": self.records,
+            "watches_context": self.context.is_watched,
+            "default_model": source_info.get("default_model") or list(default_model(settings)),
+            "status": "running",
+            "started": utc_now(),
+            "versions": {"bernstein": __version__, "python": platform.python_version()},
+        }
 
     def _body_keys(self, settings: Settings) -> tuple[bytes | None, bytes | None]:
         """The keys of this run's bodies and of its source's; None where they are in the clear."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 Outcome: TypeAlias = Literal["ok", "error"]
+STEP_TOOL = "step_tool"  # the kind of what a tool of the built-in agent gave
 
 
 class Fixture(NamedTuple):

@@ -17,14 +17,13 @@ from bernstein.agents.tools import ToolOutput
 from bernstein.canonical import DigestRef, JsonObject, JsonValue, convert, digest_of
 from bernstein.errors import CanonicalError, RecordingError, WorkspaceError
 from bernstein.files import inside
-from bernstein.recording.fixtures import fixture_key
+from bernstein.recording.fixtures import STEP_TOOL, fixture_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bernstein.runner.workspace import Change
 
-STEP_TOOL = "step_tool"  # its kind among the fixtures
 MAX_CHANGED_BYTES = 16 * 2**20
 
 

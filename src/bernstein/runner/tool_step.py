@@ -25,8 +25,8 @@ from bernstein.canonical import DigestRef, JsonValue, digest_of
 from bernstein.capture.program import CallScope
 from bernstein.errors import RecordingError, ReplayMissError
 from bernstein.events import trajectory as event
+from bernstein.recording.fixtures import STEP_TOOL
 from bernstein.runner.tool_results import (
-    STEP_TOOL,
     StepToolResult,
     key_of,
     make_again,
