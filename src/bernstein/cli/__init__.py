@@ -20,6 +20,7 @@ COMMANDS = {
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
     "trajectory": ("trajectory", "Print what a run did, in bytes that are the same each time."),
+    "usage": ("usage", "Sum what model calls used, by band, without claims beyond."),
     "save": ("save", "Write a recording into a folder to commit."),
     "verify": ("verify", "Check the evidence of many runs, or their decisions."),
     "export": ("bundle", "Write a run with its proof into one file."),
