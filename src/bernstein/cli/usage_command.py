@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from bernstein.cli.app import Context, print_json
-from bernstein.cli.words import plain
 from bernstein.events.payloads import BANDS
 from bernstein.fold.usage import BYS, By, Name, tally
 from bernstein.fold.usage_runs import count_runs
+from bernstein.fold.words import plain
 from bernstein.fold.zone import zone_named
 
 if TYPE_CHECKING:
