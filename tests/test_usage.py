@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,8 @@ from bernstein.fold.zone import zone_named
 from bernstein.recording.answer import LlmAnswer
 from bernstein.wire.answers import outcome_of
 from tests.helpers import ONE_TASK, bernstein, run_plan, script
+from tests.upstream import Reply, serving
+from tests.upstream import messages as streamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -441,9 +446,6 @@ def test_without_price_the_book_is_not_loaded(sdd: SddDir) -> None:
         "import sys; from bernstein.cli import main; main(['usage'])\n"
         "sys.exit(any(name.startswith('genai_prices') for name in sys.modules))"
     )
-    import subprocess
-    import sys
-
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -570,3 +572,57 @@ def test_whatever_is_counted_is_a_row_that_folds_or_none(
 
 def test_a_whole_number_with_a_point_is_that_number() -> None:
     assert read("chat", chat(prompt_tokens=90.0, completion_tokens=9.0)) == read("chat", chat())
+
+
+SDKS = [
+    pytest.param("messages", messages, "anthropic", "claude-sonnet-4-5", id="anthropic"),
+    pytest.param("chat", chat, "openai", "gpt-4o-mini", id="openai"),
+    pytest.param("generate", generate, "google", "gemini-2.5-flash", id="google"),
+]
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(("kind", "body", "provider", "model"), SDKS)
+def test_a_call_of_ours_and_an_exchange_of_a_client_mean_the_same(
+    sdd: SddDir, kind: str, body: Body, provider: str, model: str
+) -> None:
+    value = body()
+    if kind == "chat":
+        value |= {"id": "x", "model": model, "created": 1, "object": "chat.completion"}
+        value["choices"][0] |= {"index": 0, "message": {"role": "assistant", "content": "x"}}
+    known = read(kind, value)
+    reply = Reply([json.dumps(value).encode()])
+    if kind == "messages":  # which is asked for as a stream
+        counts = {**value["usage"], "cache_creation_input_tokens": 0}
+        pieces = [
+            piece.replace(b'{"input_tokens": 7, "output_tokens": 3}', json.dumps(counts).encode())
+            for piece in streamed({"text": "x"})
+        ]
+        pieces = [piece.replace(b'"output_tokens": 3}', b'"output_tokens": 9}') for piece in pieces]
+        reply = Reply(pieces, kind="text/event-stream")
+    program = f"import bernstein; bernstein.call_llm('hi', model='{provider}:{model}')"
+    with serving(lambda *_: reply) as upstream:
+        urls = {
+            "OPENAI_BASE_URL": f"{upstream.base_url}/v1",
+            "ANTHROPIC_BASE_URL": upstream.base_url,
+            "GOOGLE_GEMINI_BASE_URL": upstream.base_url,
+        }
+        keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"), "k")
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **urls, **keys},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    (found,) = told_json()["groups"]
+    assert (found["provider"], found["model"]) == (provider, model)
+    assert known is not None
+    (priced,) = found["bands"].values()
+    for name in ("inputTokens", "outputTokens", "cachedInputTokens"):
+        assert priced[name] == known[name]
+    assert priced["priceBookVersions"] == [price_book()]
+    # Stating the price later comes to the same.
+    exchanged = stated(row(provider=provider, model=model, **known).payload, datetime.now(UTC))
+    assert exchanged.credits == priced["credits"]
