@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from bernstein.canonical import sha256_hex
 from bernstein.errors import PolicyError
 from bernstein.events.payloads import FoldError
 from bernstein.fold.policy import parse_policy
+from bernstein.fold.scores import Reason, ScoreName
 from bernstein.fold.source import EventFile, TrajectoryEvent
 from bernstein.fold.tool_calls import tool_calls_bytes
 from bernstein.rundir import SddDir
@@ -377,6 +379,9 @@ def test_a_stricter_policy_never_finds_less(draw: random.Random) -> None:
         ("repeats:\n  alowed: 3", "2:3", "did you mean 'allowed'?"),
         ("repeats: {allowed: -1}", "1:20", "expected a whole number from 0"),
         ("repeats: {allowed: 1.5}", "1:20", "expected a whole number from 0"),
+        ("repeats: {}\nallowed_tools:", "2:15", "allowed_tools has no value"),
+        ("repeats: {}\napprovals: {needed_for: }", "2:25", "needed_for has no value"),
+        ("repeats: {}\nbudget: {tokens: ~}", "2:18", "tokens has no value"),
         ("repeats: 3", "1:10", "expected a mapping"),
         ("approvals: {approvers: [a]}", "1:24", "of which tools?"),
         ("approvals: {need_for: [a]}", "1:13", "did you mean 'needed_for'?"),
@@ -696,6 +701,34 @@ def test_a_run_that_is_not_sealed_here_is_scored_and_not_anchored(sdd: SddDir, p
     code, out, err = told("saved", "--policy", policy)
     assert (code, err, sdd.audit.exists()) == (0, "", False)
     assert sealed.journal.exists()
+
+
+def test_a_run_that_was_sealed_elsewhere_is_scored_and_not_anchored(sdd: SddDir) -> None:
+    run = make_run(sdd, "a", GOOD)
+    run_id, policy = run.run_id, "p.yaml"
+    Path(policy).write_text("repeats: {}\n")
+    assert bernstein("export", run_id, "-o", "run.zip").returncode == 0
+    (key,) = default_keys(sdd).own_ids()
+    done = bernstein("--sdd", "other/.sdd", "import", "run.zip", "--trust-key", key)
+    assert done.returncode == 0, done.stderr
+    done = bernstein("--sdd", "other/.sdd", "score", run_id, "--policy", policy)
+    assert (done.returncode, done.stdout) == (0, "holds needless_repeats: 0 of at most 0\n")
+    assert done.stderr == "a is not anchored: it was sealed elsewhere\n"
+    assert not Path("other/.sdd/audit/audit.jsonl").exists()
+
+
+def test_the_policy_of_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "scores.md").read_text()
+    block = page.split("## The policy\n")[1].split("Each part")[0]
+    found = parse_policy(dedent(block).encode(), "scores.md")
+    assert (len(found.budget), found.budget["credits"]) == (4, 1_500_000)
+    assert found.repeats is not None
+    assert found.allowed_tools is not None
+    assert "mcp__docs__find" in found.allowed_tools
+    for name in get_args(ScoreName):
+        assert f"`{name}`" in page
+    for name in get_args(Reason):
+        assert f"`{name}`" in page
 
 
 def test_where_the_audit_chain_cannot_be_written_it_is_said(sdd: SddDir, policy: str) -> None:

@@ -441,6 +441,23 @@ def test_a_price_that_no_call_can_have_is_refused() -> None:
         stated(one.payload, one.written_at)
 
 
+def test_where_there_is_no_book_it_is_said_how_to_get_it(sdd: SddDir) -> None:
+    make_run(sdd, "a", usage())
+    code = (
+        "import importlib.metadata as m, sys\n"
+        "def gone(name): raise m.PackageNotFoundError(name)\n"
+        "m.version = gone\n"
+        "from bernstein.cli import main\n"
+        "sys.exit(main(['usage', '--price']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "bernstein: stating prices needs a package that is not here\n"
+        "  install it: pip install 'bernstein-replay[providers]'\n"
+    )
+
+
 def test_without_price_the_book_is_not_loaded(sdd: SddDir) -> None:
     code = (
         "import sys; from bernstein.cli import main; main(['usage'])\n"

@@ -106,6 +106,14 @@ class Node:
 
     def members(self, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, Node]:
         """The members of a mapping whose keys are all known; null members are absent."""
+        found = self.all_members(keys)
+        for name in required:
+            if name not in found or found[name].is_null:
+                self.fail(f"{self.what} needs a {name!r}")
+        return {name: node for name, node in found.items() if not node.is_null}
+
+    def all_members(self, keys: Iterable[str]) -> dict[str, Node]:
+        """The members of a mapping whose keys are all known, those that are null too."""
         if not isinstance(self.node, yaml.MappingNode):
             self.fail(f"{self.what}: expected a mapping with {listed(keys)}; got {self.shown()}")
         found: dict[str, Node] = {}
@@ -120,10 +128,7 @@ class Node:
             if name in found:
                 key.fail(f"{self.what}: the key {name!r} stands here a second time")
             found[name] = self.at(value_node, name)
-        for name in required:
-            if name not in found or found[name].is_null:
-                self.fail(f"{self.what} needs a {name!r}")
-        return {name: node for name, node in found.items() if not node.is_null}
+        return found
 
     def text(self) -> str:
         if not isinstance(self.node, yaml.ScalarNode):

@@ -16,7 +16,7 @@ from bernstein.errors import PolicyError
 from bernstein.yaml_node import Node, parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 BudgetOf: TypeAlias = Literal["credits", "tokens", "tool_calls", "steps"]
 
@@ -131,7 +131,7 @@ def parse_policy(data: bytes, file: str) -> ScorePolicy:
     root = parse_yaml(data, file, "policy", PolicyError)
     if root is None:
         raise PolicyError(_SAYS_NOTHING, file=file)
-    m = root.members(_KEYS)
+    m = _members(root, _KEYS)
     if "version" in m:
         m["version"].integer(1, 1)
     policy = ScorePolicy(
@@ -148,6 +148,16 @@ def parse_policy(data: bytes, file: str) -> ScorePolicy:
 _SAYS_NOTHING = "the policy says nothing; it needs allowed_tools, repeats, approvals or budget"
 
 
+def _members(node: Node, keys: Iterable[str]) -> dict[str, Node]:
+    """The members of a mapping, none of them without a value."""
+    found = node.all_members(keys)
+    for name, member in found.items():
+        if member.is_null:
+            # Refuse, do not skip: what is left empty by accident would be scored by nobody.
+            member.fail(f"{name} has no value; give one, or leave it out")
+    return found
+
+
 def _tools(node: Node) -> ToolNames:
     names: set[str] = set()
     prefixes: set[str] = set()
@@ -161,7 +171,7 @@ def _tools(node: Node) -> ToolNames:
 
 
 def _repeats(node: Node) -> Repeats:
-    m = node.members(_REPEATS_KEYS)
+    m = _members(node, _REPEATS_KEYS)
     return Repeats(
         m["allowed"].integer(0, MAX_INT) if "allowed" in m else 0,
         _tools(m["except"]) if "except" in m else ToolNames(),
@@ -169,7 +179,7 @@ def _repeats(node: Node) -> Repeats:
 
 
 def _approvals(node: Node) -> Approvals:
-    m = node.members(_APPROVALS_KEYS)
+    m = _members(node, _APPROVALS_KEYS)
     if "approvers" in m and "needed_for" not in m:
         m["approvers"].fail(
             'approvers: of which tools? Name them in needed_for; needed_for: "*" is all'
@@ -181,7 +191,7 @@ def _approvals(node: Node) -> Approvals:
 
 
 def _budget(node: Node) -> dict[BudgetOf, int]:
-    m = node.members(_BUDGET_KEYS)
+    m = _members(node, _BUDGET_KEYS)
     if not m:
         node.fail(f"budget: it needs a limit on {', '.join(_BUDGET_KEYS)}")
     return {

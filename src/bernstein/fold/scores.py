@@ -116,7 +116,7 @@ class ScoreReport(msgspec.Struct, frozen=True):
         }
 
     def worse_than(self, other: ScoreReport) -> list[ScoreName]:
-        """The scores that count more here than there; one that is not there counts as none.
+        """The scores that count more here than there, or held there and do not here.
 
         Raises:
             ValueError: They were made by different policies.
