@@ -630,6 +630,21 @@ def test_a_file_or_a_stream_is_scored_to_the_same_bytes_and_never_anchored(
     assert {name: value[name] for name in json.loads(line)} == json.loads(line)
 
 
+def test_of_many_findings_the_first_are_told_and_all_are_in_the_line(
+    sdd: SddDir, policy: str
+) -> None:
+    log = Log()
+    for _ in range(30):
+        log.call("Bash\n\x1b[2J")
+    make_run(sdd, "a", log)
+    out = told("a", "--policy", policy)[1].splitlines()
+    assert out[0] == "fails allowed_tools: 30 of at most 0 (tool_not_allowed)"
+    assert out[1] == "  row 1, call c0, Bash\\n\\x1b[2J: tool_not_allowed"
+    assert out[21] == "  and 10 more"
+    found = json.loads(told("a", "--policy", policy, "--line")[1])["scores"][0]["findings"]
+    assert len(found) == 30
+
+
 # --- the audit chain
 
 

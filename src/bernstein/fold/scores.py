@@ -41,6 +41,7 @@ Reason: TypeAlias = Literal[
 ]
 # The type of the audit chain's row that a result is anchored by.
 SCORED = "trajectory.scored"
+_TOLD = 20  # findings of a score, to people
 
 
 class ScoreFinding(msgspec.Struct, frozen=True, rename="camel"):
@@ -144,15 +145,17 @@ class ScoreReport(msgspec.Struct, frozen=True):
 
 
 def told(score: Score) -> list[str]:
-    """A score for people: a line with the reasons, and a line for each finding."""
+    """A score for people: a line with the reasons, and a line for each of the first findings."""
     word = "holds" if score.holds else "fails"
     reasons = ", ".join(sorted({found.reason for found in score.findings}))
     why = f" ({reasons})" if reasons else ""
     unit = " micro-dollars" if score.score == "budget_credits" else ""
     lines = [f"{word} {score.score}: {score.count} of at most {score.limit}{unit}{why}"]
-    for found in score.findings:
+    for found in score.findings[:_TOLD]:
         where = "" if found.seq is None else f"row {found.seq}, call {found.tool_call_id}, "
         lines.append(plain(f"  {where}{found.name}: {found.reason}"))
+    if (rest := len(score.findings) - _TOLD) > 0:
+        lines.append(f"  and {rest} more")
     return lines
 
 
