@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -286,8 +287,6 @@ def test_any_order_duplicates_and_unrelated_events_give_the_same_bytes(
 
 @given(st.randoms(use_true_random=False), st.integers(1, 5))
 def test_any_way_to_hand_events_over_gives_the_same_bytes(draw: random.Random, times: int) -> None:
-    from tempfile import TemporaryDirectory
-
     lines = [envelope(item) for item in EVENTS] * times
     draw.shuffle(lines)
     with TemporaryDirectory() as folder:
@@ -793,3 +792,18 @@ def test_the_fixture_scores_runs_files_and_events(
     with pytest.raises(RecordingError, match="does not hold: payload"):
         score_run("a", policy)
     assert not sdd.audit.exists()
+
+
+@given(st.binary(max_size=200), st.integers(0, len(EVENTS) - 1))
+def test_whatever_stands_among_events_is_scored_or_refused(junk: bytes, place: int) -> None:
+    lines = [envelope(item) for item in EVENTS]
+    lines.insert(place, junk + b"\n")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        path.write_bytes(b"".join(lines))
+        events = EventFile(path)
+        try:
+            report = score(project(events), project_tool_calls(events), ScorePolicy.of(POLICY))
+        except FoldError:
+            return
+    assert report.to_bytes() == scored(EVENTS, **POLICY).to_bytes()
