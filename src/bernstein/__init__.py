@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         KeyUnavailableError,
         ModelUnavailableError,
         PlanError,
+        PolicyError,
         ProofError,
         ProviderError,
         RecordedToolError,
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
         UsageError,
         WorkspaceError,
     )
+    from bernstein.fold.policy import ScorePolicy
     from bernstein.fold.rebuild import rebuild_state
     from bernstein.fold.run import RunProjection, project
+    from bernstein.fold.scores import ScoreReport, score
     from bernstein.fold.source import EventFile, TrajectoryEvent
     from bernstein.fold.tool_calls import ProposedCall, project_tool_calls
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
@@ -65,8 +68,10 @@ _HOMES = {
     "bernstein.chain.compare": ("compare_journals",),
     "bernstein.chain.decisions": ("execution_fingerprint",),
     "bernstein.chain.diff": ("diff_journals",),
+    "bernstein.fold.policy": ("ScorePolicy",),
     "bernstein.fold.rebuild": ("rebuild_state",),
     "bernstein.fold.run": ("RunProjection", "project"),
+    "bernstein.fold.scores": ("ScoreReport", "score"),
     "bernstein.fold.source": ("EventFile", "TrajectoryEvent"),
     "bernstein.fold.tool_calls": ("ProposedCall", "project_tool_calls"),
     "bernstein.chain.journal": ("EventJournal",),
@@ -83,6 +88,7 @@ _HOMES = {
         "KeyUnavailableError",
         "ModelUnavailableError",
         "PlanError",
+        "PolicyError",
         "ProofError",
         "ProviderError",
         "RecordedToolError",
@@ -121,6 +127,7 @@ __all__ = [
     "ModelUnavailableError",
     "Plan",
     "PlanError",
+    "PolicyError",
     "ProofError",
     "ProposedCall",
     "ProviderError",
@@ -129,6 +136,8 @@ __all__ = [
     "ReplayGateway",
     "ReplayMissError",
     "RunProjection",
+    "ScorePolicy",
+    "ScoreReport",
     "SealError",
     "SettingsError",
     "ToolCall",
@@ -161,6 +170,7 @@ __all__ = [
     "replay_key",
     "rng",
     "scope",
+    "score",
     "seal_journal_into_spine",
     "stream_llm",
     "tool",

@@ -20,6 +20,8 @@ COMMANDS = {
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
     "trajectory": ("trajectory", "Print what a run did, in bytes that are the same each time."),
+    "usage": ("usage", "Sum what model calls used, by band, without claims beyond."),
+    "score": ("score", "Hold runs against a policy: tools, approvals, repeats, budget."),
     "save": ("save", "Write a recording into a folder to commit."),
     "verify": ("verify", "Check the evidence of many runs, or their decisions."),
     "export": ("bundle", "Write a run with its proof into one file."),

@@ -126,4 +126,5 @@ def print_json(value: object) -> None:
     """Print one JSON document on standard output."""
     import json  # noqa: PLC0415 - only where a machine reads
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True))
+    text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+    click.echo(text.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped

@@ -7,21 +7,19 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 
 from bernstein.agents.command import PLACES, unknown_place
 from bernstein.agents.tools import TOOL_NAMES
 from bernstein.errors import PlanError
 from bernstein.runner.plan import CLIS, Plan, Signal, Stage, Step
-from bernstein.runner.yaml_node import Node, listed, refuse_bombs
 from bernstein.tree import PRIVATE_FOLDERS
+from bernstein.yaml_node import Node, listed, parse_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bernstein.canonical import JsonObject
 
-MAX_PLAN_BYTES = 4 * 2**20
 MAX_AGENTS = 64
 MAX_COMMAND_BYTES = 64 * 1024
 LEVELS = {"scope": ("small", "medium", "large"), "complexity": ("low", "medium", "high")}
@@ -50,29 +48,10 @@ def parse_plan(data: bytes, file: str) -> Plan:
     Raises:
         PlanError: It is not a plan.
     """
-    if len(data) > MAX_PLAN_BYTES:
-        raise PlanError(f"a plan is at most {MAX_PLAN_BYTES} bytes", file=file)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise PlanError("a plan is UTF-8; this byte is not", file=file, line=line) from error
-    try:
-        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise PlanError(
-            f"not YAML: {error.problem or error.context}",
-            file=file,
-            line=mark.line + 1 if mark else 1,
-            column=mark.column + 1 if mark else 1,
-        ) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise PlanError(f"not YAML: {error or 'nested too deeply'}", file=file) from error
+    root = parse_yaml(data, file, "plan", PlanError)
     if root is None:
         raise PlanError("the plan is empty; it needs stages, or a goal", file=file)
-    refuse_bombs(root, file)
-    return _plan(Node(root, file, "the plan"))
+    return _plan(root)
 
 
 _PLAN_KEYS = (
@@ -144,7 +123,7 @@ def _plan(root: Node) -> Plan:
         constraints=tuple(n.line_of_text() for n in m["constraints"].texts())
         if "constraints" in m
         else (),
-        budget_credits=_budget(m["budget"]) if "budget" in m else None,
+        budget_credits=m["budget"].micro_dollars() if "budget" in m else None,
         max_agents=m["max_agents"].integer(1, MAX_AGENTS) if "max_agents" in m else 4,
         stages=stages,
     )
@@ -218,15 +197,6 @@ def _goal_stage(m: dict[str, Node], goal: str, settings: JsonObject) -> Stage:
         **_for_its_agent(settings, m["goal"]),
     )
     return Stage("goal", "goal", "", (), (step,))
-
-
-def _budget(node: Node) -> int:
-    """Micro-dollars of ``"$15"``, ``15`` or ``1.50``."""
-    text = node.node.value if isinstance(node.node, yaml.ScalarNode) else ""
-    found = re.fullmatch(r"\$?\s*(\d{1,9})(?:\.(\d{1,6}))?", text)
-    if found is None:
-        node.fail(f'budget: expected dollars, as "$15" or 1.50; got {node.shown()}')
-    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
 def _files(m: dict[str, Node]) -> tuple[str, ...]:
