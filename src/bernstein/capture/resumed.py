@@ -103,7 +103,8 @@ def _refuse_damaged(run: RunDir, sdd: SddDir, keys: KeyStore) -> None:
 
 def _refuse_ended(run: RunDir) -> None:
     info, name = run.read_info(), f"run {run.run_id}"
-    if run.seal.exists():
+    # It has said how it ended before its lock is free, and is sealed then.
+    if run.seal.exists() or info.get("status") in {"completed", "failed", "cancelled"}:
         raise UsageError(f"{name} has ended: there is nothing to go on with\n  see: bernstein runs")
     if info.get("kind") != "plan" or not run.journal.exists():
         raise UsageError(f"{name} is no run of a plan: only these can go on")

@@ -423,19 +423,13 @@ class OpenRun:
                 self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
             self.call_count += 1
             kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
-            self.append(
-                event.MODEL_ANSWER,
-                event.model_answer(call.key, kind, outcome.digest()),
-                lane,
-            )
+            rows = [(event.MODEL_ANSWER, event.model_answer(call.key, kind, outcome.digest()))]
             usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
             if usage is not None:
                 self.count_usage(usage)
-                self.append(
-                    event.MODEL_USAGE,
-                    event.model_usage(step_id, call.provider, call.model, usage.to_json()),
-                    lane,
-                )
+                used = event.model_usage(step_id, call.provider, call.model, usage.to_json())
+                rows.append((event.MODEL_USAGE, used))
+            self.append_all(rows, lane)
             self._is_damaged = False
 
     def count_usage(self, usage: Usage) -> None:

@@ -34,6 +34,7 @@ from bernstein.runner.tool_results import (
     result_of,
 )
 from bernstein.runner.workspace import Change, folder_of_agent, make_agent_copy
+from bernstein.tree import file_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +134,7 @@ class ToolAttempt:
         self._unit = unit
         self._lane = unit.unit_id
         self._brief = brief
-        self._files = copy.base
+        self._files = dict(copy.base)  # as they were after the last tool
         folder = folder_of_agent(steps.run.dir, unit.unit_id)
         history = copy.history
         self._shell = Shell(
@@ -287,6 +288,8 @@ class ToolAttempt:
             output = ToolOutput(str(error), ok=False)
         if output.written:
             changes = [Change(output.written, "changed")]
+            written = file_digest(self.copy.path / output.written)
+            self._files |= {} if written is None else {output.written: written}
         text = self._steps.redactor.text(output.text)
         return result_of(ToolOutput(text, output.ok, output.exit_code), changes, self.copy.path)
 
