@@ -17,13 +17,16 @@ from bernstein.agents.tools import (
     run_file_tool,
 )
 from bernstein.canonical import digest_of
+from bernstein.capture.models.registry import close_providers
 from bernstein.errors import PlanError
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.runner.plan_file import parse_plan
 from tests.helpers import bernstein, events, no_model, rows, run_plan, script, verify
+from tests.plans import pointed_at
 from tests.test_isolate import isolates
+from tests.upstream import Reply, serving
 
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
@@ -401,3 +404,57 @@ def test_arguments_are_read_strictly() -> None:
     assert parse_arguments("") == {}
     assert parse_arguments('{"a": 1, "a": 2}') is None
     assert parse_arguments("nan") is None
+
+
+def asks_for_two(path: str, body: dict[str, Any], number: int) -> Reply:
+    """Two tools at once, of whichever provider is asked; then, once both came back, an end."""
+    asked = [("write_file", {"path": f"{n}.txt", "content": n}) for n in ("a", "b")]
+    is_back = "is written" in json.dumps(body)
+    if path.endswith("/chat/completions"):
+        assert not is_back or [m["tool_call_id"] for m in body["messages"][-2:]]
+        calls = [
+            {"id": f"x{n}", "type": "function", "function": {"name": t, "arguments": json.dumps(a)}}
+            for n, (t, a) in enumerate(asked)
+        ]
+        said = {"content": "done"} if is_back else {"content": None, "tool_calls": calls}
+        end = "stop" if is_back else "tool_calls"
+        choice = {"index": 0, "finish_reason": end, "message": {"role": "assistant", **said}}
+        base = {"id": "c", "object": "chat.completion", "created": number, "model": body["model"]}
+        return json_reply({**base, "choices": [choice], "usage": None})
+    if path.endswith("/messages"):
+        blocks = [
+            {"type": "tool_use", "id": f"x{n}", "name": t, "input": a}
+            for n, (t, a) in enumerate(asked)
+        ]
+        content = [{"type": "text", "text": "done"}] if is_back else blocks
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        base = {"id": "m", "type": "message", "role": "assistant", "model": body["model"]}
+        end = "end_turn" if is_back else "tool_use"
+        return json_reply({**base, "content": content, "stop_reason": end, "usage": usage})
+    parts = [{"functionCall": {"name": t, "args": a}} for t, a in asked]
+    content = {"role": "model", "parts": [{"text": "done"}] if is_back else parts}
+    return json_reply({"candidates": [{"content": content, "finishReason": "STOP"}]})
+
+
+def json_reply(value: dict[str, Any]) -> Reply:
+    return Reply([json.dumps(value).encode()])
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("model", ["openai:gpt-5", "anthropic:claude-x", "google:gemini-x"])
+def test_a_provider_that_asks_for_two_tools_at_once(
+    sdd: SddDir, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    plan = plan_with(more=", files: [a.txt, b.txt]")
+    with serving(asks_for_two) as upstream:
+        for name, value in pointed_at(upstream).items():
+            monkeypatch.setenv(name, value)
+        close_providers()
+        report = run_plan(plan, sdd, model=model)
+        close_providers()
+    assert report.status == "completed", report.failures
+    assert written(report) == {"a.txt": "a", "b.txt": "b"}
+    assert len(upstream.seen) == 2
+    ids = [row["payload"]["toolCallId"] for row in events(sdd.run(report.run_id), "tool.result")]
+    assert ids == ["s/work/t1/c1", "s/work/t1/c2"]
+    assert replayed(sdd, report, plan).comparison.relation == "identical"

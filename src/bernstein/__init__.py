@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bernstein.recording.key import LlmCall, replay_key
     from bernstein.runner.plan import Plan
     from bernstein.runner.plan_file import load_plan
+    from bernstein.seal.approvals import RowRef, record_thread_approval
     from bernstein.seal.evidence import Verdict, verify_journal
     from bernstein.seal.seals import seal_journal_into_spine
 
@@ -78,6 +79,7 @@ _HOMES = {
     "bernstein.chain.read": ("load_replay_events",),
     "bernstein.chain.verify": ("compute_replay_fingerprint",),
     "bernstein.seal.evidence": ("Verdict", "verify_journal"),
+    "bernstein.seal.approvals": ("RowRef", "record_thread_approval"),
     "bernstein.seal.seals": ("seal_journal_into_spine",),
     "bernstein.errors": (
         "BernsteinError",
@@ -135,6 +137,7 @@ __all__ = [
     "RecordingError",
     "ReplayGateway",
     "ReplayMissError",
+    "RowRef",
     "RunProjection",
     "ScorePolicy",
     "ScoreReport",
@@ -166,6 +169,7 @@ __all__ = [
     "project_tool_calls",
     "rebuild_state",
     "record",
+    "record_thread_approval",
     "replay",
     "replay_key",
     "rng",

@@ -70,7 +70,7 @@ def record_thread_approval(
         UsageError: The actor has no name.
         KeyUnavailableError: The operator's key, or that of the audit chain, is not here.
         JournalError, OSError: The audit chain cannot be written.
-    Source: docs/approvals.md.
+    Source: docs/tools.md, "Who decides".
     """
     if not actor.strip() or len(actor) > _MAX_ACTOR_CHARS or not actor.isprintable():
         raise UsageError(
