@@ -465,5 +465,7 @@ def test_a_run_that_cannot_go_on_says_why(sdd: SddDir, parked: RunDir) -> None:
     no_model()
     again = sdd.run(run_plan(PLAN, sdd, replay=ended.run_id).run_id)
     again.seal.unlink()
+    info = {**again.read_info(), "status": "running"}
+    again.run_json.write_text(json.dumps(info))
     with pytest.raises(UsageError, match="is a replay"):
         resume(sdd, again)

@@ -263,7 +263,7 @@ def test_code_that_swallows_a_miss_still_ends_with_3(
     sdd: SddDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bernstein.agents import builtin
-    from bernstein.runner import session
+    from bernstein.runner import units
 
     recorded = record(sdd)
     do_task = builtin.do_task
@@ -274,7 +274,7 @@ def test_code_that_swallows_a_miss_still_ends_with_3(
         except ReplayMissError:
             return []
 
-    monkeypatch.setattr(session, "do_task", swallowing)
+    monkeypatch.setattr(units, "do_task", swallowing)
     plan = PLAN.replace("{title: Third,", "{title: Third, max_tokens: 9,")
     replayed = run_plan(plan, sdd, replay=recorded.run_id)
     assert replayed.exit_code == 3

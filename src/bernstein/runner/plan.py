@@ -95,6 +95,21 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         """Every step, in the plan's order."""
         return tuple(step for stage in self.stages for step in stage.steps)
 
+    @property
+    def has_agents(self) -> bool:
+        """Whether programs of others do any of its steps."""
+        return any(step.has_agent for step in self.steps)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the built-in agent has tools in any of its steps."""
+        return any(step.tools and not step.has_agent for step in self.steps)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody is asked about any of its tools."""
+        return any(step.approve for step in self.steps)
+
     def with_agents(self, auto: str) -> Plan:
         """The plan with ``auto`` replaced by what it stands for."""
         # A default is left out of the plan's value where it is the very same object.
