@@ -20,6 +20,7 @@ from bernstein.runner.pending import pending_calls
 from bernstein.seal.approvals import RowRef, find_approval, record_thread_approval
 from bernstein.seal.audit import audit_keys, check_audit
 from bernstein.seal.body_key import bodies_of
+from bernstein.seal.retention import choose_pruned
 from bernstein.seal.signing import default_keys
 from tests.helpers import bernstein, events, no_model, resume, rows, run_plan, script, verify
 from tests.test_tools import call, told, turns
@@ -91,6 +92,26 @@ def test_a_run_parks_with_nothing_run_and_nothing_sealed(
     assert events(parked)[-1]["event"] == "tool.result"  # of the first call
     assert lines_of(outside) == 0
     assert "parked" in bernstein("runs").stdout
+
+
+def test_a_parked_run_is_not_pruned(sdd: SddDir, parked: RunDir) -> None:
+    ask_for("true")
+    for _ in range(2):
+        run_plan(PLAN.replace(", approve: [run_command]", ""), sdd)
+    assert parked not in choose_pruned(sdd, 1)
+    assert len(choose_pruned(sdd, 1)) == 1
+
+
+def test_tools_of_a_stranger_are_not_run_again_without_trust(sdd: SddDir, parked: RunDir) -> None:
+    decide(sdd, parked, "approved")
+    resume(sdd, parked)
+    shutil.rmtree(default_keys(sdd).folder)  # whoever sealed it is a stranger now
+    no_model()
+    with pytest.raises(UsageError, match="use it with --trust"):
+        run_plan(PLAN, sdd, replay=parked.run_id, tools="rerun")
+    again = run_plan(PLAN, sdd, replay=parked.run_id)
+    assert again.comparison is not None
+    assert again.comparison.relation == "identical"
 
 
 def test_a_replay_of_a_parked_run_misses_where_it_waits(sdd: SddDir, parked: RunDir) -> None:

@@ -119,6 +119,13 @@ class RunDir:
         except OSError:
             return False
 
+    def is_parked(self) -> bool:
+        """Whether it waits for somebody, to go on then."""
+        try:
+            return not self.seal.exists() and self.read_info().get("status") == "parked"
+        except RecordingError:
+            return False
+
     def is_running(self) -> bool:
         """Whether a process holds the run's lock."""
         try:

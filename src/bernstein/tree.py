@@ -7,7 +7,9 @@ followed.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -17,7 +19,7 @@ from bernstein.canonical import digest_of, sha256_hex
 from bernstein.errors import CanonicalError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 IGNORE_FILE = ".bernsteinignore"
 MAX_COPY_BYTES = 512 * 2**20
@@ -79,16 +81,23 @@ def _walk(
     folder: Path, ignored: tuple[str, ...], prefix: str = ""
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry below ``folder`` that is not a folder, by name, links not followed."""
+    is_ignored = _matcher(ignored)
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:
         path = prefix + entry.name
-        if any(fnmatch.fnmatchcase(name, glob) for glob in ignored for name in (entry.name, path)):
+        if is_ignored(entry.name) or is_ignored(path):
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(Path(entry.path), ignored, f"{path}/")
         else:
             yield path, entry
+
+
+@functools.lru_cache(maxsize=64)
+def _matcher(globs: tuple[str, ...]) -> Callable[[str], object]:
+    """What is true of the names that one of the patterns matches."""
+    return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)").match
 
 
 def ignored_in(folder: Path) -> tuple[str, ...]:
