@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     from bernstein.fold.run import RunProjection, project
     from bernstein.fold.scores import ScoreReport, score
     from bernstein.fold.source import EventFile, TrajectoryEvent
+    from bernstein.fold.thread import (
+        StreamEvent,
+        project_journal,
+        verify_thread_against_journal,
+    )
     from bernstein.fold.tool_calls import ProposedCall, project_tool_calls
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
     from bernstein.recording.calls import DeterministicStore
@@ -74,6 +79,11 @@ _HOMES = {
     "bernstein.fold.run": ("RunProjection", "project"),
     "bernstein.fold.scores": ("ScoreReport", "score"),
     "bernstein.fold.source": ("EventFile", "TrajectoryEvent"),
+    "bernstein.fold.thread": (
+        "StreamEvent",
+        "project_journal",
+        "verify_thread_against_journal",
+    ),
     "bernstein.fold.tool_calls": ("ProposedCall", "project_tool_calls"),
     "bernstein.chain.journal": ("EventJournal",),
     "bernstein.chain.read": ("load_replay_events",),
@@ -143,6 +153,7 @@ __all__ = [
     "ScoreReport",
     "SealError",
     "SettingsError",
+    "StreamEvent",
     "ToolCall",
     "TrajectoryEvent",
     "UnknownRunError",
@@ -166,6 +177,7 @@ __all__ = [
     "new_uuid",
     "now",
     "project",
+    "project_journal",
     "project_tool_calls",
     "rebuild_state",
     "record",
@@ -179,6 +191,7 @@ __all__ = [
     "stream_llm",
     "tool",
     "verify_journal",
+    "verify_thread_against_journal",
 ]
 
 
