@@ -137,6 +137,20 @@ def test_an_approved_tool_runs_once_and_the_run_replays(
     assert lines_of(outside) == 1
 
 
+def test_an_encrypted_run_parks_and_goes_on_with_nothing_in_the_clear(
+    sdd: SddDir, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERNSTEIN_ENCRYPT", "1")
+    ask_for(f"echo zyzzyva >> {outside}; echo zyzzyva > b.txt")
+    run = sdd.run(run_plan(PLAN, sdd).run_id)
+    decide(sdd, run, "approved")
+    assert resume(sdd, run).status == "completed"
+    assert lines_of(outside) == 1
+    kept = [run.journal, run.llm_calls, run.fixtures, *sdd.blobs.rglob("*")]
+    assert not [p for p in kept if p.is_file() and b"zyzzyva" in p.read_bytes()]
+    replays_identically(sdd, run)
+
+
 def test_a_denied_tool_does_not_run_and_the_model_is_told(
     sdd: SddDir, parked: RunDir, outside: Path
 ) -> None:

@@ -458,3 +458,45 @@ def test_a_provider_that_asks_for_two_tools_at_once(
     ids = [row["payload"]["toolCallId"] for row in events(sdd.run(report.run_id), "tool.result")]
     assert ids == ["s/work/t1/c1", "s/work/t1/c2"]
     assert replayed(sdd, report, plan).comparison.relation == "identical"
+
+
+def test_the_budget_holds_between_two_turns(sdd: SddDir) -> None:
+    script(
+        {"text": "more", "tool_calls": [call("list_files")], "usage": {"input": 1, "credits": 7}}
+    )
+    plan = "budget: 0.000010\n" + plan_with(more=", max_turns: 9")
+    report = run_plan(plan, sdd)
+    assert [code for *_, code in report.steps] == ["budget_exceeded"]
+    assert len(events(sdd.run(report.run_id), "model.call")) == 2
+    assert replayed(sdd, report, plan).comparison.relation == "identical"
+
+
+def test_steps_with_tools_work_side_by_side_and_replay(sdd: SddDir) -> None:
+    rules: list[dict[str, Any]] = []
+    for name in "abcd":
+        command = call("run_command", command=f"echo {name} > {name}.txt; sleep 0.0$((RANDOM % 9))")
+        rules.append({"match": f'"Task: {name}.*call-2', "text": "done"})
+        second = [call("read_file", path=f"{name}.txt")]
+        rules.append({"match": f'"Task: {name}.*call-1', "text": "", "tool_calls": second})
+        rules.append({"match": f'"Task: {name}', "text": "", "tool_calls": [command]})
+    script(*rules)
+    steps = "".join(f"      - {{title: {name}, tools: [{ALL}]}}\n" for name in "abcd")
+    plan = f"name: P\nstages:\n  - name: s\n    steps:\n{steps}"
+    report = run_plan(plan, sdd)
+    assert report.status == "completed", report.failures
+    for _ in range(5):
+        again = replayed(sdd, report, plan)
+        assert again.comparison.relation == "identical"
+        assert written(again) == written(report) == {f"{n}.txt": f"{n}\n" for n in "abcd"}
+
+
+def test_steps_that_change_one_file_at_the_same_time_do_not_both_win(sdd: SddDir) -> None:
+    rules: list[dict[str, Any]] = []
+    for name in "ab":
+        write = call("write_file", path="one.txt", content=name)
+        rules.append({"match": f'"Task: {name}.*call-1', "text": "done", "delay_s": 0.2})
+        rules.append({"match": f'"Task: {name}', "text": "", "tool_calls": [write]})
+    script(*rules)
+    steps = "".join(f"      - {{title: {name}, tools: [{ALL}]}}\n" for name in "ab")
+    report = run_plan(f"name: P\nstages:\n  - name: s\n    steps:\n{steps}", sdd)
+    assert sorted(str(code) for *_, code in report.steps) == ["None", "file_refused"]
