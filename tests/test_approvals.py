@@ -92,6 +92,9 @@ def test_a_run_parks_with_nothing_run_and_nothing_sealed(
     assert events(parked)[-1]["event"] == "tool.result"  # of the first call
     assert lines_of(outside) == 0
     assert "parked" in bernstein("runs").stdout
+    shown = bernstein("show", "latest").stdout
+    assert "tools: 2 asked for, 1 with a result, 0 denied;" in shown
+    assert f"it waits for an approval: bernstein approve {parked.run_id}" in shown
 
 
 def test_a_parked_run_is_not_pruned(sdd: SddDir, parked: RunDir) -> None:

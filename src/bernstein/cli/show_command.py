@@ -78,6 +78,14 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
     for node in projection.steps:
         _print_step(node, calls, 0)
     _print_usage(projection)
+    if counts[event.TOOL_PROPOSED]:
+        click.echo(
+            f"tools: {counts[event.TOOL_PROPOSED]} asked for, {counts[event.TOOL_RESULT]} with a "
+            f"result, {counts[event.TOOL_DENIED]} denied; each of them: bernstein trajectory "
+            f"{run.run_id} --tool-calls"
+        )
+    if run.is_parked():
+        click.echo(f"it waits for an approval: bernstein approve {run.run_id}")
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
     for seq, kind, payload in told:
