@@ -78,14 +78,7 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
     for node in projection.steps:
         _print_step(node, calls, 0)
     _print_usage(projection)
-    if counts[event.TOOL_PROPOSED]:
-        click.echo(
-            f"tools: {counts[event.TOOL_PROPOSED]} asked for, {counts[event.TOOL_RESULT]} with a "
-            f"result, {counts[event.TOOL_DENIED]} denied; each of them: bernstein trajectory "
-            f"{run.run_id} --tool-calls"
-        )
-    if run.is_parked():
-        click.echo(f"it waits for an approval: bernstein approve {run.run_id}")
+    _print_tools(run, counts)
     for path, digest in sorted(artifacts.items()):
         click.echo(f"file {path} sha256 {digest}")
     for seq, kind, payload in told:
@@ -98,6 +91,17 @@ def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> i
         shown = name if "/" in name else run.run_id
         click.echo(f"what was asked and said: bernstein show {shown} --answers")
     return 0
+
+
+def _print_tools(run: RunDir, counts: Counter[str]) -> None:
+    if counts[event.TOOL_PROPOSED]:
+        click.echo(
+            f"tools: {counts[event.TOOL_PROPOSED]} asked for, {counts[event.TOOL_RESULT]} with a "
+            f"result, {counts[event.TOOL_DENIED]} denied; each of them: bernstein trajectory "
+            f"{run.run_id} --tool-calls"
+        )
+    if run.is_parked():
+        click.echo(f"it waits for an approval: bernstein approve {run.run_id}")
 
 
 def _print_usage(projection: RunProjection) -> None:
