@@ -10,7 +10,7 @@ import click
 
 from bernstein.cli.app import Context
 from bernstein.errors import RecordingError, UsageError
-from bernstein.seal.bundle import import_bundle
+from bernstein.seal.bundle import import_bundle, is_bundle
 from bernstein.seal.export import export_run
 from bernstein.seal.signing import KeyStore
 
@@ -36,43 +36,65 @@ def export(context: Context, run_id: str, output: Path, *, without_bodies: bool)
 _EXAMPLE = """\b
 Examples:
   bernstein import run.zip --trust-key FINGERPRINT
+  bernstein import ~/.claude/projects/*/*.jsonl
+  bernstein import --as codex rollout.jsonl
   bernstein import vcr tests/cassettes/*.yaml
   bernstein import events --profile claude-code session.jsonl
 """
 
 
 @click.command("import", epilog=_EXAMPLE)
-@click.argument("files", metavar="BUNDLE | vcr FILE… | events FILE…", nargs=-1, required=True)
+@click.argument(
+    "files", metavar="BUNDLE | FILE… | vcr FILE… | events FILE…", nargs=-1, required=True
+)
+@click.option("--as", "kind", metavar="KIND", help="What the files are; else each says it itself.")
 @click.option(
     "--trust-key",
     metavar="FINGERPRINT",
     help="The key that must have sealed it; it is pinned, so its runs are verified.",
 )
-@click.option("--profile", default="generic", help="With vcr and events: whose rules are used.")
+@click.option("--profile", default=None, help="With files of others: whose rules are used.")
 @click.pass_obj
 def import_(
-    context: Context, files: tuple[str, ...], *, trust_key: str | None, profile: str
+    context: Context,
+    files: tuple[str, ...],
+    *,
+    kind: str | None,
+    trust_key: str | None,
+    profile: str | None,
 ) -> int:
-    """Take a run from a bundle into this project, or make runs of cassettes and files of events.
+    """Take a run from a bundle into this project, or make runs of files that others wrote.
 
-    A bundle is taken once all of it holds. Of each cassette (VCR.py's YAML or JSON, also with
-    binary or parsed bodies, and when/then documents) a run is made and sealed with your key:
-    that vouches for the import, not for what the cassette says. Of a file of events (a client's
-    stream or transcript, a provider's stream or body) the run holds each change of the model's
-    context that it reports, and what could not be seen in it.
+    A bundle is taken once all of it holds. Of each file of another kind a run is made and sealed
+    with your key: that vouches for the import, not for what the file says. Such are sessions of
+    agents, logs of evaluations and traces (of each what it tells of steps, models and tools);
+    cassettes (VCR.py's YAML or JSON, also with binary or parsed bodies, and when/then documents);
+    and files of events (a client's stream or transcript, a provider's stream or body), of which
+    the run holds the changes of the model's context alone.
     """
-    if files[0] == "vcr" and len(files) > 1:
-        return _import_cassettes(context, [Path(name) for name in files[1:]], profile)
-    if files[0] == "events" and len(files) > 1:
-        return _import_events(context, [Path(name) for name in files[1:]], profile)
-    if len(files) != 1 or not Path(files[0]).is_file():
-        raise UsageError(
-            "name one bundle, or vcr or events and files\n  see: bernstein import --help"
-        )
+    paths = [Path(name) for name in files[1:]]
+    if files[0] == "vcr" and paths and kind is None:
+        return _import_cassettes(context, paths, profile or "generic")
+    if files[0] == "events" and paths and kind is None:
+        return _import_events(context, paths, profile or "generic")
+    paths = [Path(name) for name in files]
+    missing = next((path for path in paths if not path.is_file()), None)
+    if missing is not None:
+        raise UsageError(f"there is no file {missing}\n  see: bernstein import --help")
+    if kind is None and len(paths) == 1 and (trust_key is not None or is_bundle(paths[0])):
+        return _import_bundle(context, paths[0], trust_key)
+    if trust_key is not None:
+        raise UsageError("--trust-key is for one bundle\n  see: bernstein import --help")
+    from bernstein.cli.told_files import import_files  # noqa: PLC0415 - heavy
+
+    return import_files(context, paths, kind, profile)
+
+
+def _import_bundle(context: Context, path: Path, trust_key: str | None) -> int:
     if trust_key is not None and (len(trust_key) != 64 or trust_key.strip("0123456789abcdef")):
         raise UsageError("a fingerprint is 64 lower-case hex digits, as `export` prints it")
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
-    run = import_bundle(Path(files[0]), context.sdd, keys, trust_key)
+    run = import_bundle(path, context.sdd, keys, trust_key)
     click.echo(f"run {run.run_id} is here; check it: bernstein replay {run.run_id} --verify")
     return 0
 

@@ -80,6 +80,17 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
         os.close(lock)
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a file is a zip file, and none of those that evaluations are logged in."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError):
+        with path.open("rb") as file:
+            return file.read(2) == b"PK"
+    return not names & {"header.json", "_journal/start.json"}
+
+
 def _import(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
     with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=sdd.path) as name:
         project = SddDir(Path(name))
