@@ -14,18 +14,56 @@ from bernstein.seal.bundle import import_bundle, is_bundle
 from bernstein.seal.export import export_run
 from bernstein.seal.signing import KeyStore
 
+_EXPORT_EXAMPLE = """\b
+Examples:
+  bernstein export latest -o run.zip
+  bernstein export latest --as otel -o trace.json
+  bernstein export latest --as inspect --bodies -o log.json
+  bernstein export latest --as jsonl -o events.jsonl
+"""
 
-@click.command("export", epilog="Example: bernstein export latest -o run.zip")
+
+@click.command("export", epilog=_EXPORT_EXAMPLE)
 @click.argument("run_id", metavar="RUN")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["otel", "inspect", "jsonl"]),
+    help="What other programs read, in place of a bundle; it proves nothing.",
+)
+@click.option("--bodies", is_flag=True, help="With otel and inspect: contents too.")
+@click.option(
     "--without-bodies",
     is_flag=True,
-    help="Leave prompts and answers out; everything else still verifies.",
+    help="Of a bundle: leave prompts and answers out; everything else still verifies.",
 )
 @click.pass_obj
-def export(context: Context, run_id: str, output: Path, *, without_bodies: bool) -> int:
-    """Write a run with its seal and proof into one file; a run gives the same bytes each time."""
+def export(
+    context: Context,
+    run_id: str,
+    output: Path,
+    *,
+    kind: str | None,
+    bodies: bool,
+    without_bodies: bool,
+) -> int:
+    """Write a run with its seal and proof into one file; a run gives the same bytes each time.
+
+    With --as the file has the run's trajectory in a form that other programs read: a trace of
+    OpenTelemetry, a log of Inspect's, or an event a line.
+    """
+    if kind is None and bodies:
+        raise UsageError("--bodies goes with --as\n  a bundle has them: bernstein export --help")
+    if kind is not None:
+        if without_bodies or (bodies and kind == "jsonl"):
+            raise UsageError(
+                "contents are left out unless --bodies asks for them, and jsonl has none\n"
+                "  see: bernstein export --help"
+            )
+        from bernstein.cli.told_runs import export_as  # noqa: PLC0415 - heavy
+
+        return export_as(context, run_id, kind, output, with_bodies=bodies)
     run = context.sdd.find_run(run_id)
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     verdict = export_run(run, context.sdd, keys, output, with_bodies=not without_bodies)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from bernstein.errors import UsageError
 from bernstein.interop.claude_transcript import is_claude_code, read_claude_code
 from bernstein.interop.codex import is_codex, read_codex
+from bernstein.interop.envelopes import is_envelope, read_envelopes
+from bernstein.interop.gemini_cli import is_gemini_cli, read_gemini_cli
+from bernstein.interop.inspect_log import is_inspect, read_inspect
+from bernstein.interop.openai_agents import is_openai_agents, read_openai_agents
+from bernstein.interop.openhands import is_openhands, read_openhands
+from bernstein.interop.otel import is_otel, read_otel
 from bernstein.interop.records import Records
+from bernstein.interop.swe_agent import is_swe_agent, read_swe_agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +40,15 @@ def _some(is_one: Callable[[JsonObject], bool]) -> Callable[[Records], bool]:
 
 # In the order in which they are tried.
 KINDS: dict[str, Kind] = {
+    "jsonl": Kind(_some(is_envelope), read_envelopes),
+    "inspect": Kind(is_inspect, read_inspect),
+    "openai-agents": Kind(_some(is_openai_agents), read_openai_agents),
+    "otel": Kind(_some(is_otel), read_otel),
     "codex": Kind(_some(is_codex), read_codex),
     "claude-code": Kind(_some(is_claude_code), read_claude_code),
+    "gemini-cli": Kind(is_gemini_cli, read_gemini_cli),
+    "openhands": Kind(_some(is_openhands), read_openhands),
+    "swe-agent": Kind(is_swe_agent, read_swe_agent),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import JsonObject, JsonValue, decode_strict
+from bernstein.canonical import JsonObject, JsonValue, decode_tolerant
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.jsonl import MAX_LINE_BYTES
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_FILE_BYTES = 2**30
+ZIP = b"PK\x03\x04"  # how a zip file begins: it has no lines
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -45,6 +46,8 @@ def read_records(data: bytes) -> Records:
     """
     if len(data) > MAX_FILE_BYTES:
         raise RecordingError(f"this holds {len(data)} bytes: at most {MAX_FILE_BYTES} are read")
+    if data.startswith(ZIP):
+        return Records(data)
     body = data.removeprefix(_BOM)
     whole = _whole(body)
     if whole is not None:
@@ -66,7 +69,7 @@ def _whole(data: bytes) -> JsonValue:
     if data.lstrip()[:1] not in {b"{", b"["}:
         return None
     try:
-        return decode_strict(data)
+        return decode_tolerant(data)
     except CanonicalError:
         return None
 
@@ -74,7 +77,7 @@ def _whole(data: bytes) -> JsonValue:
 def _decode(line: bytes) -> JsonValue:
     if len(line) > MAX_LINE_BYTES:
         raise CanonicalError("$", f"longer than {MAX_LINE_BYTES} bytes")
-    return decode_strict(line)
+    return decode_tolerant(line)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.canonical import (
     MAX_INT,
+    DigestRef,
     JsonObject,
     JsonValue,
     canonical_bytes,
@@ -50,6 +51,13 @@ class Told:
     kind: str
     payload: JsonObject
     bodies: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+def told(kind: str, payload: JsonObject, name: str, body: JsonValue) -> Told:
+    """An event with a body, or with the reference to one that is not in the file."""
+    if isinstance(body, DigestRef):
+        return Told(kind, {**payload, name: body.to_json()})
+    return Told(kind, payload, {name: body})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +156,10 @@ class Telling:
         payload = event.step_started(step.step_id, above.step_id, step.depth, None)
         self._events.append(Told(event.STEP_STARTED, payload))
 
+    def be_session(self, key: Hashable) -> None:
+        """What the file calls by this key is its session itself."""
+        self._steps.setdefault(key, self._root)
+
     def end(self, key: Hashable, *, ok: bool = True) -> None:
         """A step ended, and with it those below it; one that did not begin is passed over."""
         step = self._steps.get(key)
@@ -191,8 +203,11 @@ class Telling:
         self, provider: str, model: JsonValue, prompt: JsonValue, step: Hashable = None
     ) -> None:
         """The model was asked ``prompt``."""
-        payload = {"stepId": self._at(step).step_id, "provider": provider, "model": inline(model)}
-        self._events.append(Told(event.MODEL_CALL, payload, {"prompt": prompt}))
+        payload = self._of_model(step, provider, model)
+        self._events.append(told(event.MODEL_CALL, payload, "prompt", prompt))
+
+    def _of_model(self, step: Hashable, provider: str, model: JsonValue) -> JsonObject:
+        return {"stepId": self._at(step).step_id, "provider": provider, "model": inline(model)}
 
     def use(
         self,
@@ -206,7 +221,7 @@ class Telling:
         if usage is None:
             self.bad_counts += 1
             return
-        payload = {"stepId": self._at(step).step_id, "provider": provider, "model": inline(model)}
+        payload = self._of_model(step, provider, model)
         used = self._used.get(key)
         if key is not None and used is not None:
             used.usage = usage
@@ -228,7 +243,7 @@ class Telling:
         # Without a key nothing will say what came of it.
         self._calls[call_id if key is None else key] = (call_id, at)
         payload = {"stepId": at.step_id, "toolCallId": call_id, "name": inline(name)}
-        self._events.append(Told(event.TOOL_PROPOSED, payload, {"args": parsed(args)}))
+        self._events.append(told(event.TOOL_PROPOSED, payload, "args", parsed(args)))
 
     def knows(self, key: Hashable) -> bool:
         """Whether such a tool was asked for."""
@@ -261,7 +276,7 @@ class Telling:
             payload: JsonObject = {"toolCallId": call_id, "ok": ok}
             if type(exit_code) is int and abs(exit_code) <= MAX_INT:
                 payload["exitCode"] = exit_code
-            self._events.append(Told(event.TOOL_RESULT, payload, {"result": result}))
+            self._events.append(told(event.TOOL_RESULT, payload, "result", result))
 
     def step_of(self, key: Hashable) -> Hashable:
         """The key of the step that asked for a tool; None where that is the session or unknown."""
