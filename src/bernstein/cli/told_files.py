@@ -50,7 +50,7 @@ def import_files(
 
 
 def _import_file(context: Context, path: Path, kind: str | None, profile: str | None) -> None:
-    settings = replace(context.settings, replay_run_id=None, seed=None, record=False)
+    settings = replace(context.settings, replay_run_id=None, seed=None)
     records = read_records(path.read_bytes())
     for line in records.bad_lines[:_SHOWN_LINES]:
         click.echo(f"{path}:{line}: no JSON; the lines behind it are read", err=True)
