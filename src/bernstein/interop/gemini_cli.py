@@ -108,7 +108,7 @@ def _take_call(call: JsonObject, key: str, telling: Telling) -> None:
     result = first_of(call, "result", "resultDisplay")
     if result is not None:
         telling.say(result)
-        telling.result(key, result, ok=status in {"success", None})
+        telling.result(key, result, ok=status in ("success", None))
 
 
 class _Stream:

@@ -26,7 +26,7 @@ _PLAIN = frozenset(
 def is_openhands(record: JsonObject) -> bool:
     """Whether a record is one of OpenHands'."""
     is_event = isinstance(record.get("action"), str) or isinstance(record.get("observation"), str)
-    return is_event and record.get("source") in {"user", "agent", "environment"}
+    return is_event and record.get("source") in ("user", "agent", "environment")
 
 
 def read_openhands(records: Records) -> Iterator[Transcript]:
