@@ -107,7 +107,8 @@ class _Taking:
                 if stated(event).get("step") == SESSION:
                     telling.be_session(key)
                 elif key is not None:
-                    telling.begin(key, parent or (self._stack or [above])[-1])
+                    outer = parent or (self._stack or [above])[-1]
+                    telling.begin(key, outer, stated(event).get("step"))
             case "span_end":
                 telling.end(key_of(event.get("id")), ok=not stated(event).get("isError"))
             case "step":
@@ -177,7 +178,8 @@ class _Taking:
         args = body_or_ref(call, "args", asked)
         if isinstance(asked, dict) and isinstance(args, DigestRef):
             args = body_or_ref(call, "args", asked.get("input"))  # ours, and not an object
-        self.telling.propose(key, call.get("function"), args, step)
+        own_id = call_id if "args" in stated(call) else None
+        self.telling.propose(key, call.get("function"), args, step, own_id)
         if call_id is not None:
             self._open[call_id] = key
         return key

@@ -93,7 +93,7 @@ def _begin(place: int, span: _Span, steps: dict[int | None, int | None], telling
     if said == SESSION or f"{STATED}.run.status" in span.attributes:
         telling.be_session(place)
     else:
-        telling.begin(place, steps[place])
+        telling.begin(place, steps[place], said)
     steps[place] = place
     status = span.attributes.get(f"{STATED}.run.status")
     if status in ("failed", "cancelled"):
@@ -221,7 +221,8 @@ def _take_tool(place: int, span: _Span, step: int | None, telling: Telling) -> N
     name = first_of(found, "gen_ai.tool.name", "traceloop.entity.name")
     asked = first_of(found, "gen_ai.tool.call.arguments", "traceloop.entity.input")
     args = body_or_ref(said, "args", asked)
-    telling.propose(place, name, args, step)
+    own_id = found.get("gen_ai.tool.call.id") if f"{STATED}.args.digest" in found else None
+    telling.propose(place, name, args, step, own_id)
     if approval := stated_approval(said):
         if approval.outcome == "approved":
             telling.approve(place, approval.actor)

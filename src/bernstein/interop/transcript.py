@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SESSION = "session"
 _MAX_DEPTH = 64  # of steps: what is nested deeper stands there
 _MAX_NAME_CHARS = 128
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}")
 _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -127,6 +128,7 @@ class Telling:
             Told(event.STEP_STARTED, event.step_started(SESSION, None, 0, None))
         ]
         self._calls: dict[Hashable, tuple[str, _Step]] = {}
+        self._ids = {SESSION}
         self._ended: set[str] = set()
         self._decided: set[str] = set()
         self._asked: set[Hashable] = set()
@@ -142,19 +144,32 @@ class Telling:
 
     # --- steps; a key is what the file calls one, None its session
 
-    def begin(self, key: Hashable, parent: Hashable = None) -> None:
-        """A step began; one that began already goes on."""
+    def begin(self, key: Hashable, parent: Hashable = None, own_id: JsonValue = None) -> None:
+        """A step began; one that began already goes on.
+
+        ``own_id`` is the id that it had in the run of ours that the file was exported from.
+        """
         if key in self._steps:
             return
         above = self._steps.get(parent, self._root)
         if above.depth >= _MAX_DEPTH and above.parent is not None:
             above = above.parent
         number = len(above.children) + 1
-        step = _Step(key, f"{above.step_id}/{number}", above, above.depth + 1)
+        step_id = self._free_id(own_id, f"{above.step_id}/{number}")
+        step = _Step(key, step_id, above, above.depth + 1)
         self._steps[key] = step
         above.children.append(step)
         payload = event.step_started(step.step_id, above.step_id, step.depth, None)
         self._events.append(Told(event.STEP_STARTED, payload))
+
+    def _free_id(self, own_id: JsonValue, otherwise: str) -> str:
+        """An id that nothing has yet: the one that an export of ours says, or the next."""
+        is_ours = isinstance(own_id, str) and _ID.fullmatch(own_id) is not None
+        found = own_id if is_ours and own_id not in self._ids else otherwise
+        while found in self._ids:  # an export can say what would be the next
+            found += "+"
+        self._ids.add(found)
+        return found
 
     def be_session(self, key: Hashable) -> None:
         """What the file calls by this key is its session itself."""
@@ -232,16 +247,21 @@ class Telling:
     # --- tools; a key is what the file calls a call
 
     def propose(
-        self, key: Hashable, name: JsonValue, args: JsonValue, step: Hashable = None
+        self,
+        key: Hashable,
+        name: JsonValue,
+        args: JsonValue,
+        step: Hashable = None,
+        own_id: JsonValue = None,
     ) -> None:
-        """A tool was asked for; one that is told twice counts once."""
+        """A tool was asked for; one that is told twice counts once. ``own_id`` as of ``begin``."""
         if key is not None and key in self._calls:
             return
         at = self._at(step)
         at.calls += 1
-        call_id = f"{at.step_id}/tool-{at.calls}"
-        # Without a key nothing will say what came of it.
-        self._calls[call_id if key is None else key] = (call_id, at)
+        call_id = self._free_id(own_id, f"{at.step_id}/tool-{at.calls}")
+        if key is not None:  # without one nothing can say what came of it
+            self._calls[key] = (call_id, at)
         payload = {"stepId": at.step_id, "toolCallId": call_id, "name": inline(name)}
         self._events.append(told(event.TOOL_PROPOSED, payload, "args", parsed(args)))
 
