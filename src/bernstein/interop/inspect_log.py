@@ -7,6 +7,7 @@ stands in a log once and is referred to (attachments, pooled messages) is put ba
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from typing import TYPE_CHECKING
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 MAX_MEMBER_BYTES = 2**28
 MAX_LOG_BYTES = 2**31
+# What a zip file that is none, or is broken, raises.
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError),
+    *(LookupError, OSError, OverflowError, ValueError),
+)
 _EVENTS = frozenset({"span_begin", "model", "tool", "step", "sample_init", "subtask"})
 
 
@@ -35,7 +41,7 @@ def is_inspect(records: Records) -> bool:
         try:
             with zipfile.ZipFile(io.BytesIO(records.data)) as archive:
                 return bool({"header.json", "_journal/start.json"} & set(archive.namelist()))
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError):
+        except _BROKEN:
             return False
     whole = records.whole
     if isinstance(whole, dict):
@@ -75,9 +81,7 @@ def _read_zip(data: bytes) -> Iterator[Transcript]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             yield from _read_members(archive)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise RecordingError(f"this log cannot be unpacked: {error}") from error
-    except (OSError, ValueError) as error:
+    except _BROKEN as error:
         raise RecordingError(f"this log cannot be unpacked: {error}") from error
 
 
@@ -107,8 +111,11 @@ def _member(archive: zipfile.ZipFile, name: str, left: int) -> bytes:
     """The bytes of a member, as far as may be read: what its entry says of its size is a claim.
 
     Raises:
-        RecordingError: It is longer.
+        RecordingError: It is longer, or packed otherwise than deflated.
     """
+    packing = archive.getinfo(name).compress_type
+    if packing not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise RecordingError(f"{name[:100]!a} is packed in a way that is not read ({packing})")
     limit = min(MAX_MEMBER_BYTES, left)
     with archive.open(name) as member:
         data = member.read(limit + 1)

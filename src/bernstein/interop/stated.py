@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from bernstein.canonical import as_ref, digest_of_bytes
 from bernstein.events.payloads import DenialReason
-from bernstein.interop.transcript import body_bytes, inline, parsed, part_of
+from bernstein.interop.transcript import body_bytes, is_own_id, parsed, part_of
 
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue
@@ -57,4 +57,5 @@ def stated_approval(value: JsonObject) -> StatedApproval | None:
         return None
     reason = said.get("reason")
     known = reason if reason in get_args(DenialReason) else None
-    return StatedApproval(said["outcome"], inline(said.get("actor")), known)
+    actor = said["actor"] if is_own_id(said.get("actor")) else "approver"
+    return StatedApproval(said["outcome"], actor, known)

@@ -164,8 +164,7 @@ class Telling:
 
     def _free_id(self, own_id: JsonValue, otherwise: str) -> str:
         """An id that nothing has yet: the one that an export of ours says, or the next."""
-        is_ours = isinstance(own_id, str) and _ID.fullmatch(own_id) is not None
-        found = own_id if is_ours and own_id not in self._ids else otherwise
+        found: str = own_id if is_own_id(own_id) and own_id not in self._ids else otherwise
         while found in self._ids:  # an export can say what would be the next
             found += "+"
         self._ids.add(found)
@@ -358,6 +357,11 @@ class Telling:
 def inline(value: JsonValue) -> str:
     """A name as it may stand in a payload: one line of at most 128 characters."""
     return _NO_NAME.sub("\ufffd", value[:_MAX_NAME_CHARS]) if isinstance(value, str) else ""
+
+
+def is_own_id(value: JsonValue) -> bool:
+    """Whether a value can be an id or a name of ours: no text that somebody wrote."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def key_of(value: JsonValue) -> str | None:

@@ -82,13 +82,14 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
 
 def is_bundle(path: Path) -> bool:
     """Whether a file is a zip file, and none of those that evaluations are logged in."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return False
     try:
         with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError):
-        with path.open("rb") as file:
-            return file.read(2) == b"PK"
-    return not names & {"header.json", "_journal/start.json"}
+            return not {"header.json", "_journal/start.json"} & set(archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
+        return True  # a broken one, and it is said why
 
 
 def _import(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:

@@ -158,7 +158,7 @@ class _Writer:
         kept = self._redacted(file.decode("utf-8", "surrogateescape"))
         ref = self._stored(kept.encode("utf-8", "surrogateescape"))
         self._kept = {"output": ref.to_json(), "bad_lines": len(bad_lines)}
-        self.run.append(event.RUN_STARTED, {"agentId": agent_id})
+        self.run.append(event.RUN_STARTED, {"agentId": self._inline(agent_id)})
 
     def _redacted(self, text: str) -> str:
         if not self._redactor.may_change(text):
