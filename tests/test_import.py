@@ -40,6 +40,7 @@ from tests.told import (
     CLAUDE,
     CLAUDE_STREAM,
     CODEX,
+    CODEX_EXEC,
     FILES,
     GEMINI,
     INSPECT,
@@ -228,6 +229,30 @@ def test_a_sum_of_tokens_that_is_told_again_is_the_same_request() -> None:
     assert tokens(transcript) == (60 + 30, 40 + 20, 7 + 2)
 
 
+def test_with_each_turn_of_a_thread_what_was_added_to_its_sum_counts() -> None:
+    *before, last = CODEX_EXEC.splitlines(keepends=True)
+    usage = {"input_tokens": 80, "cached_input_tokens": 45, "output_tokens": 10}
+    more = lines({"type": "turn.completed", "usage": usage})
+    (transcript,) = told(b"".join([*before, last, more]))
+    assert tokens(transcript) == (35, 45, 10)
+    # In another thread it is another sum.
+    (transcript,) = told(b"".join([*before, last, before[0], more]))
+    assert tokens(transcript) == (20 + 35, 30 + 45, 9 + 10)
+
+
+def test_a_message_of_gemini_that_is_written_again_counts_once() -> None:
+    first = {"sessionId": "g", "projectHash": "h", "startTime": "t"}
+    asked_ = {"id": "1", "type": "user", "content": "hi"}
+    answers = [
+        {"id": "2", "type": "gemini", "content": "a", "tokens": {"input": 9, "output": n}}
+        for n in (1, 5)
+    ]
+    rest = [{"$set": {"lastUpdated": "t"}}, {"$rewindTo": "1"}]
+    (transcript,) = told(lines(first, asked_, *answers, *rest))
+    assert (tokens(transcript), transcript.unknown) == ((9, 0, 5), 0)
+    assert len(payloads(transcript, "model.call")) == 1
+
+
 def test_what_the_client_says_in_the_models_place_is_no_call() -> None:
     synthetic = said("msg_1", model="<synthetic>")
     (transcript,) = told(lines(asked("hi"), synthetic))
@@ -401,6 +426,27 @@ def test_numbers_that_no_canonical_json_has_are_no_reason_to_fail(sdd: SddDir) -
     assert len(events(imported(sdd, row), "provider_state_mutation")) == 1
     run, _ = import_events(row, "file", sdd, read_settings(), "generic")
     assert len(events(run, "provider_state_mutation")) == 1
+
+
+def test_reports_and_bodies_as_deep_as_json_may_be_are_taken(sdd: SddDir) -> None:
+    deep: Any = 1
+    for _ in range(125):
+        deep = [deep]
+    row = {"type": "system", "subtype": "compact_boundary", "sessionId": "s", "n": deep}
+    rows = [asked(deep[0][0]), said("m", {**tool("t", "Bash"), "input": deep[0][0][0][0][0]}), row]
+    run = imported(sdd, lines(*rows))
+    assert len(events(run, "provider_state_mutation")) == len(events(run, "tool.proposed")) == 1
+    assert verify_deep(run, sdd, default_keys(sdd)).verdict == "verified"
+
+
+def test_times_are_in_no_hash(sdd: SddDir) -> None:
+    heads = set()
+    for times in ((), (0, 60, 0, 60, 30), ("2026-03-08T23:30:00-05:00", None, -1, {}, "x")):
+        rows = [json.loads(line) for line in CLAUDE.splitlines()]
+        for row, ts in zip(rows, times, strict=False):
+            row["timestamp"] = ts
+        heads.add(check_chain(imported(sdd, lines(*rows[:3], rows[4])).journal).head)
+    assert len(heads) == 1
 
 
 # --- what is kept

@@ -12,7 +12,7 @@ from bernstein.capture.gateway.taped import import_transcript
 from bernstein.errors import BernsteinError, RecordingError, UsageError
 from bernstein.events import trajectory as event
 from bernstein.interop.kinds import KINDS, kind_of
-from bernstein.interop.records import read_records
+from bernstein.interop.records import check_size, read_records
 from bernstein.wire.reported import Report
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def import_files(
 
 def _import_file(context: Context, path: Path, kind: str | None, profile: str | None) -> None:
     settings = replace(context.settings, replay_run_id=None, seed=None)
+    check_size(path.stat().st_size)
     records = read_records(path.read_bytes())
     for line in records.bad_lines[:_SHOWN_LINES]:
         click.echo(f"{path}:{line}: no JSON; the lines behind it are read", err=True)

@@ -1,7 +1,7 @@
 """What Codex did in a session: its rollouts, and the output of ``codex exec --json``.
 
 A rollout counts the tokens of each request and their sum: a sum that stands there again is the same
-request, told twice.
+request, told twice. The other counts, with each turn, the sum since the thread began.
 """
 
 from __future__ import annotations
@@ -184,10 +184,12 @@ class _Taking:
             case "item.started" | "item.updated" | "item.completed":
                 item = part_of(record, "item")
                 self._exec_item(item, is_over=record["type"] == "item.completed")
+            case "thread.started":
+                self._total = {}
             case "turn.completed":
                 self.is_over = True
                 telling.status = "completed"
-                telling.use(self._provider, self._model, openai_usage(part_of(record, "usage")))
+                self._count({"total_token_usage": part_of(record, "usage")})
             case "turn.failed" | "error":
                 self.is_over = True
                 telling.status, telling.reason = "failed", "agent_failed"

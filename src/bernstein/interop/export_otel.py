@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import JsonObject, JsonValue, canonical_bytes, sha256_hex
-from bernstein.interop.otel_values import spelled_attributes
+from bernstein.interop.otel_values import PROVIDERS, spelled_attributes
 from bernstein.interop.story import ModelSpan, StepSpan, Story, ToolSpan
 from bernstein.version import __version__
 
@@ -104,6 +104,7 @@ class _Spans:
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": story.agent_id,
+            "error.type": "_OTHER" if story.status == "failed" else None,
             "bernstein.run.id": story.run_id,
             "bernstein.run.head": story.head,
             "bernstein.run.status": story.status,
@@ -125,6 +126,7 @@ class _Spans:
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.id": step_id,
             "gen_ai.agent.name": step.payload.get("label", step_id),
+            "error.type": "_OTHER" if step.is_error else None,
             "bernstein.step": step_id,
         }
         return self._span(
@@ -140,8 +142,8 @@ class _Spans:
         said, prompt = call.payload, call.payload.get("prompt")
         attributes = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": said["provider"],
-            "gen_ai.request.model": said["model"],
+            "gen_ai.provider.name": PROVIDERS.get(said["provider"], said["provider"]) or None,
+            "gen_ai.request.model": said["model"] or None,
             **_ref("prompt", prompt),
         }
         if call.usage is not None:
@@ -155,7 +157,7 @@ class _Spans:
             part = {"role": "user", "parts": [{"type": "text", "content": text}]}
             attributes["gen_ai.input.messages"] = canonical_bytes([part]).decode()
         return self._span(
-            f"chat {said['model']}",
+            f"chat {said['model']}".rstrip(),
             self._id(str(call.index)),
             self._parent(said.get("stepId")),
             (call.begun, call.ended),

@@ -59,7 +59,7 @@ def read_gemini_cli(records: Records) -> Iterator[Transcript]:
             taking.take(record)
     else:
         messages = _messages(records.values)
-        telling.records = len(messages)
+        telling.records = max(len(messages), len(records.values) - (records.whole is not None))
         for number, message in enumerate(messages):
             _take_message(message, number, telling)
     yield telling.finish("gemini-cli", records.data, bad_lines=records.bad_lines)
@@ -68,11 +68,12 @@ def read_gemini_cli(records: Records) -> Iterator[Transcript]:
 def _messages(values: list[JsonObject]) -> list[JsonObject]:
     """The messages of a session, each as it was written last, where it was written first."""
     found: dict[object, JsonObject] = {}
-    for number, value in enumerate(values):
-        if "messages" in value:
-            for message in objects_of(value["messages"]):
-                found[len(found)] = message
-        elif number or "type" in value:
+    for value in values:
+        changed = part_of(value, "$set")  # of the session: what it is, or all of its messages
+        for holder in (value, changed):
+            for message in objects_of(holder.get("messages")):
+                found[key_of(message.get("id")) or len(found)] = message
+        if "type" in value or not ("sessionId" in value or "$rewindTo" in value or changed):
             found[key_of(value.get("id")) or len(found)] = value
     return list(found.values())
 

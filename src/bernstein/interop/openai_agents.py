@@ -14,7 +14,6 @@ from bernstein.interop.transcript import (
     key_of,
     kind_of,
     objects_of,
-    parsed,
     part_of,
 )
 
@@ -182,7 +181,7 @@ def _take_span(
     kind, usage = kind_of(data), data.get("usage")
     if kind == "function":
         telling.propose(place, data.get("name"), data.get("input"), step)
-        telling.result(place, parsed(data.get("output")), ok=not span.get("error"))
+        telling.result(place, data.get("output"), ok=not span.get("error"))
     elif kind in {"generation", "response"}:
         provider = "openai" if kind == "response" else ""
         asked = data.get("input")

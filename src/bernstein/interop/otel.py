@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bernstein.interop.counts import counts_of, first_of, usage_of_counts
-from bernstein.interop.otel_values import attributes_of
+from bernstein.interop.otel_values import PROVIDERS, attributes_of
 from bernstein.interop.spans import walk
 from bernstein.interop.stated import STATED, body_or_ref, stated_approval, stated_code
 from bernstein.interop.transcript import (
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from bernstein.interop.records import Records
     from bernstein.recording.answer import Usage
 
-_CALLS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})
+_CALLS = frozenset(
+    {"chat", "text_completion", "generate_content", "completion", "responses", "embeddings"}
+)
 _STEPS = frozenset({"invoke_agent", "invoke_workflow", "workflow", "agent", "task"})
 _TOOLS = frozenset({"execute_tool", "tool"})
 _PREFIXES = ("gen_ai.", "llm.", "traceloop.")
@@ -146,7 +148,8 @@ def _operation(span: _Span) -> str:
 
 def _take_call(span: _Span, step: int | None, telling: Telling) -> None:
     found = span.attributes
-    provider = inline(first_of(found, "gen_ai.provider.name", "gen_ai.system"))
+    said = inline(first_of(found, "gen_ai.provider.name", "gen_ai.system"))
+    provider = next((ours for ours, theirs in PROVIDERS.items() if theirs == said), said)
     model = first_of(found, "gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
     prompt = body_or_ref(_as_metadata(found), "prompt", _prompt(span))
     if prompt is not None:
@@ -170,7 +173,8 @@ def _usage(found: JsonObject) -> Usage | None:
         "read": first_of(
             found,
             *(f"{usage}.cache_read.input_tokens", f"{usage}.cache_read_input_tokens"),
-            *(f"{usage}.cached_input_tokens", f"{usage}.input_tokens.cached"),
+            *(f"{usage}.cached_input_tokens", f"{usage}.cached_tokens"),
+            f"{usage}.input_tokens.cached",
         ),
         "written": first_of(
             found,

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue
 
 
+# What the conventions call a provider that has another name here.
+PROVIDERS = {"google": "gcp.gemini"}
+
+
 def attributes_of(value: JsonValue) -> JsonObject:
     """The attributes of a span or event, by their names."""
     if isinstance(value, dict):

@@ -38,14 +38,23 @@ class Records:
     whole: JsonValue = None
 
 
+def check_size(size_bytes: int) -> None:
+    """Refuse a file that is too large, before it is read.
+
+    Raises:
+        RecordingError: It is over 1 GiB.
+    """
+    if size_bytes > MAX_FILE_BYTES:
+        raise RecordingError(f"this holds {size_bytes} bytes: at most {MAX_FILE_BYTES} are read")
+
+
 def read_records(data: bytes) -> Records:
     """Read a file: one JSON value, JSON in lines, or server-sent events.
 
     Raises:
         RecordingError: It is over 1 GiB.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise RecordingError(f"this holds {len(data)} bytes: at most {MAX_FILE_BYTES} are read")
+    check_size(len(data))
     if data.startswith(ZIP):
         return Records(data)
     body = data.removeprefix(_BOM)
