@@ -26,8 +26,9 @@ from bernstein.fold.rebuild import rebuild_state
 from bernstein.fold.run import project
 from bernstein.fold.source import EventFile
 from bernstein.interop.kinds import KINDS
+from bernstein.interop.members import body_bytes
 from bernstein.interop.records import read_records
-from bernstein.interop.transcript import Told, body_bytes
+from bernstein.interop.transcript import Told
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import ExchangeRecording, load_exchanges, read_requests
 from bernstein.recording.queue import load_recording

@@ -21,9 +21,10 @@ from bernstein.interop.export_inspect import to_inspect
 from bernstein.interop.export_jsonl import to_envelopes
 from bernstein.interop.export_otel import to_otel
 from bernstein.interop.kinds import KINDS, kind_of
+from bernstein.interop.members import body_bytes
 from bernstein.interop.records import read_records
 from bernstein.interop.story import Bodies, story_of
-from bernstein.interop.transcript import Told, body_bytes
+from bernstein.interop.transcript import Told
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.signing import default_keys
 from bernstein.settings import read_settings

@@ -348,6 +348,10 @@ def test_what_stands_in_a_log_once_is_put_back() -> None:
     sample = {"id": 1, "events": [pooled], "message_pool": [{"role": "user"}, 2]}
     (prompt,) = bodies(told(inspect_zip(sample))[0], "model.call", "prompt")
     assert prompt == [{"role": "user"}, {"role": "user"}, 2]
+    # What is put back more often than any log does stays a reference.
+    bomb = {**pooled, "input_refs": [[0, 2]] * (2**21 + 1)}
+    (prompt,) = bodies(told(inspect_zip({**sample, "events": [bomb]}))[0], "model.call", "prompt")
+    assert list(prompt) == ["input_refs"]
 
 
 def test_spans_are_read_in_any_order_and_rings_end() -> None:
@@ -365,6 +369,17 @@ def test_steps_that_are_nested_too_deep_for_a_fold_are_taken_up(sdd: SddDir) -> 
     data = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
     projection, _ = folded(imported(sdd, data))
     assert projection.steps[0]["status"] == "ok"
+
+
+def test_a_step_that_begins_below_one_that_has_ended_ends_too(sdd: SddDir) -> None:
+    events_ = [
+        {"event": "span_begin", "id": "A"},
+        {"event": "span_end", "id": "A"},
+        {"event": "span_begin", "id": "B", "parent_id": "A"},
+    ]
+    projection, _ = folded(imported(sdd, json.dumps(events_).encode()))
+    ((first,),) = [step["children"] for step in projection.steps]
+    assert [first["status"], first["children"][0]["status"]] == ["ok", "ok"]
 
 
 # --- the context

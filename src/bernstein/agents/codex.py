@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bernstein.agents.observed import Observed, ToolUse
-from bernstein.interop.codex import ITEM_ARGS, item_outcome
+from bernstein.interop.codex_items import ITEM_ARGS, item_outcome
 
 if TYPE_CHECKING:
     from bernstein.agents.observed import AgentBrief

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.events.provider_state import MutationKind, Seen
 from bernstein.interop.counts import counts_of, usage_of_counts
-from bernstein.interop.transcript import inline
+from bernstein.interop.members import inline
 from bernstein.wire.reported import Report, count_tokens, reported_in_response
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from bernstein.interop.claude_code import (
     role_of,
     usage_of,
 )
-from bernstein.interop.transcript import Telling, Transcript, inline, key_of, objects_of
+from bernstein.interop.members import inline, key_of, objects_of
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator

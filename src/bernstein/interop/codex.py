@@ -6,13 +6,16 @@ request, told twice. The other counts, with each turn, the sum since the thread 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bernstein.canonical import JsonObject, JsonValue, decode_strict, utf8
 from bernstein.errors import CanonicalError
 from bernstein.events.provider_state import MutationKind, Seen
+from bernstein.interop.codex_items import ITEM_ARGS, item_outcome
 from bernstein.interop.counts import counts_of, openai_usage
-from bernstein.interop.transcript import Telling, Transcript, inline, key_of, kind_of, part_of
+from bernstein.interop.members import inline, key_of, kind_of, part_of
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 from bernstein.wire.reported import Report
 
 if TYPE_CHECKING:
@@ -21,13 +24,6 @@ if TYPE_CHECKING:
     from bernstein.interop.records import Records
 
 SIGHT_OF_ROLLOUTS: dict[MutationKind, Seen] = {"compaction": Seen("observed", "transcript")}
-# The members of an item that say what was asked for; the others tell what came of it.
-ITEM_ARGS: dict[str, tuple[str, ...]] = {
-    "command_execution": ("command",),
-    "file_change": ("changes",),
-    "mcp_tool_call": ("server", "tool", "arguments"),
-    "web_search": ("query",),
-}
 _ROLLOUT = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _EXEC = frozenset(
     {
@@ -209,26 +205,6 @@ class _Taking:
         if came.is_denied:
             self._telling.deny(key, "client", "refused")
         self._telling.result(key, came.result, ok=came.is_ok, exit_code=came.exit_code)
-
-
-class ItemOutcome(NamedTuple):
-    """What came of an item that is a tool."""
-
-    is_denied: bool
-    is_ok: bool
-    result: JsonValue
-    exit_code: int | None
-
-
-def item_outcome(item: JsonObject) -> ItemOutcome:
-    """What came of an item that has ended."""
-    status, code = item.get("status"), item.get("exit_code")
-    return ItemOutcome(
-        status == "declined",
-        status not in ("failed", "declined"),
-        item.get("aggregated_output", item.get("result")),
-        code if type(code) is int else None,
-    )
 
 
 def _since(before: JsonObject, total: JsonObject) -> JsonObject:

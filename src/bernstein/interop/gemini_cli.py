@@ -9,14 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.interop.counts import counts_of, first_of, usage_inclusive
-from bernstein.interop.transcript import (
-    Telling,
-    Transcript,
-    key_of,
-    kind_of,
-    objects_of,
-    part_of,
-)
+from bernstein.interop.members import key_of, kind_of, objects_of, part_of
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 from bernstein.wire.reported import reported_in_response
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from bernstein.canonical import decode_tolerant
 from bernstein.errors import CanonicalError, RecordingError
 from bernstein.interop.inspect_sample import read_events, read_sample
+from bernstein.interop.members import inline, objects_of, part_of
 from bernstein.interop.records import ZIP
-from bernstein.interop.transcript import inline, objects_of, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING
 from bernstein.canonical import DigestRef
 from bernstein.events.provider_state import MutationKind, Seen
 from bernstein.interop.counts import counts_of, usage_inclusive, usage_of_counts
+from bernstein.interop.inspect_pool import Pool
+from bernstein.interop.members import body_bytes, inline, key_of, objects_of, part_of
 from bernstein.interop.stated import body_or_ref, stated, stated_approval, stated_code
-from bernstein.interop.transcript import (
-    SESSION,
-    Telling,
-    Transcript,
-    body_bytes,
-    inline,
-    key_of,
-    objects_of,
-    part_of,
-)
+from bernstein.interop.steps import SESSION
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 from bernstein.wire.reported import Report, count_tokens
 
 if TYPE_CHECKING:
@@ -27,8 +22,6 @@ if TYPE_CHECKING:
     from bernstein.interop.records import Records
     from bernstein.recording.answer import Usage
 
-_ATTACHMENT = "attachment://"
-_MAX_PUT_BACK_BYTES = 2**28  # of attachments, in all bodies of a sample
 _PASSED = frozenset(
     {
         *("sample_init", "sample_limit", "state", "store", "info", "logger", "input", "sandbox"),
@@ -83,10 +76,7 @@ class _Taking:
     def __init__(self, sample: JsonObject, older: JsonObject) -> None:
         self.telling = Telling()
         self.sight: dict[MutationKind, Seen] = {}
-        self._attachments = part_of(sample, "attachments") or part_of(older, "content")
-        self._left_bytes = _MAX_PUT_BACK_BYTES
-        pool = sample.get("message_pool") or part_of(sample, "events_data").get("messages")
-        self._pool: list[JsonValue] = pool if isinstance(pool, list) else []
+        self._pool = Pool(sample, older)
         self._open: dict[JsonValue, Hashable] = {}  # calls without a result, by the file's id
         self._stack: list[Hashable] = []  # older steps
         self._number = 0
@@ -147,7 +137,7 @@ class _Taking:
         provider, model = _names(event.get("model"))
         if "provider" in said:
             provider, model = inline(said["provider"]), inline(said.get("model"))
-        prompt = body_or_ref(event, "prompt", self._input(event))
+        prompt = body_or_ref(event, "prompt", self._pool.input_of(event))
         output = part_of(event, "output")
         if not said.get("usageOnly"):
             self.telling.ask(provider, model, prompt, step)
@@ -157,24 +147,11 @@ class _Taking:
             for call in objects_of(part_of(choice, "message").get("tool_calls")):
                 self._propose(call, step)
 
-    def _input(self, event: JsonObject) -> JsonValue:
-        """What a model was asked; messages that are pooled are put back."""
-        found = event.get("input")
-        refs = event.get("input_refs")
-        if not found and isinstance(refs, list):
-            found = [
-                message
-                for ref in refs
-                if isinstance(ref, list) and len(ref) == 2 and all(type(n) is int for n in ref)
-                for message in self._pool[max(ref[0], 0) : max(ref[1], 0)]
-            ]
-        return self._put_back(found)
-
     def _propose(self, call: JsonObject, step: Hashable) -> Hashable:
         self._number += 1
         call_id = key_of(call.get("id"))
         key = ("call", self._number)
-        asked = self._put_back(call.get("arguments"))
+        asked = self._pool.put_back(call.get("arguments"))
         args = body_or_ref(call, "args", asked)
         if isinstance(asked, dict) and isinstance(args, DigestRef):
             args = body_or_ref(call, "args", asked.get("input"))  # ours, and not an object
@@ -207,7 +184,7 @@ class _Taking:
         came = event.get("result")
         if error and not stated(event):
             came = error
-        result = body_or_ref(event, "result", self._put_back(came))
+        result = body_or_ref(event, "result", self._pool.put_back(came))
         is_ok = not error and not event.get("failed")
         self.telling.result(key, result, ok=is_ok, exit_code=stated_code(event))
 
@@ -239,7 +216,7 @@ class _Taking:
         """Take the messages of a sample without events."""
         provider, name = _names(model)
         for message in messages:
-            content = self._put_back(message.get("content"))
+            content = self._pool.put_back(message.get("content"))
             if message.get("role") == "assistant":
                 self.telling.answer(provider, name)
                 for call in objects_of(message.get("tool_calls")):
@@ -249,18 +226,6 @@ class _Taking:
             if message.get("role") == "tool":
                 key = self._open.pop(key_of(message.get("tool_call_id")), None)
                 self.telling.result(key, content, ok=not message.get("error"))
-
-    def _put_back(self, value: JsonValue) -> JsonValue:
-        if isinstance(value, str) and value.startswith(_ATTACHMENT):
-            found = self._attachments.get(value.removeprefix(_ATTACHMENT))
-            if isinstance(found, str) and len(found) <= self._left_bytes:
-                self._left_bytes -= len(found)
-                return found
-        if isinstance(value, list):
-            return [self._put_back(item) for item in value]
-        if isinstance(value, dict):
-            return {name: self._put_back(item) for name, item in value.items()}
-        return value
 
 
 def _names(model: JsonValue) -> tuple[str, str]:

@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 from bernstein.errors import RecordingError
 from bernstein.interop.counts import openai_usage
+from bernstein.interop.members import inline, key_of, kind_of, objects_of, part_of
 from bernstein.interop.spans import walk
-from bernstein.interop.transcript import (
-    Telling,
-    Transcript,
-    inline,
-    key_of,
-    kind_of,
-    objects_of,
-    part_of,
-)
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bernstein.interop.counts import counts_of, first_of, usage_of_counts
-from bernstein.interop.otel_values import PROVIDERS, attributes_of
+from bernstein.interop.counts import first_of
+from bernstein.interop.members import inline, key_of, objects_of, parsed, part_of
+from bernstein.interop.otel_values import PROVIDERS, attributes_of, usage_of
 from bernstein.interop.spans import walk
 from bernstein.interop.stated import STATED, body_or_ref, stated_approval, stated_code
-from bernstein.interop.transcript import (
-    SESSION,
-    Telling,
-    Transcript,
-    inline,
-    key_of,
-    objects_of,
-    parsed,
-    part_of,
-)
+from bernstein.interop.steps import SESSION
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bernstein.canonical import JsonObject, JsonValue
     from bernstein.interop.records import Records
-    from bernstein.recording.answer import Usage
 
 _CALLS = frozenset(
     {"chat", "text_completion", "generate_content", "completion", "responses", "embeddings"}
@@ -155,39 +148,7 @@ def _take_call(span: _Span, step: int | None, telling: Telling) -> None:
     if prompt is not None:
         telling.ask(provider, model, prompt, step)
     if any(name.startswith(("gen_ai.usage.", "llm.usage.")) for name in found):
-        telling.use(provider, model, _usage(found), step)
-
-
-def _usage(found: JsonObject) -> Usage | None:
-    """The counts of a call. Input holds the cached tokens; where it cannot, it does not."""
-    usage = "gen_ai.usage"
-    said = {
-        "in": first_of(
-            found, f"{usage}.input_tokens", f"{usage}.prompt_tokens", "llm.usage.prompt_tokens"
-        ),
-        "out": first_of(
-            found,
-            *(f"{usage}.output_tokens", f"{usage}.completion_tokens"),
-            "llm.usage.completion_tokens",
-        ),
-        "read": first_of(
-            found,
-            *(f"{usage}.cache_read.input_tokens", f"{usage}.cache_read_input_tokens"),
-            *(f"{usage}.cached_input_tokens", f"{usage}.cached_tokens"),
-            f"{usage}.input_tokens.cached",
-        ),
-        "written": first_of(
-            found,
-            *(f"{usage}.cache_creation.input_tokens", f"{usage}.cache_creation_input_tokens"),
-        ),
-    }
-    counts = counts_of(said, "in", "out", "read", "written")
-    if counts is None:
-        return None
-    total_in, out, cached, written = counts
-    if cached + written > total_in:
-        return usage_of_counts(total_in + written, cached, out)
-    return usage_of_counts(total_in - cached, cached, out)
+        telling.use(provider, model, usage_of(found), step)
 
 
 def _prompt(span: _Span) -> JsonValue:

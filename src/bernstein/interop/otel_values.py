@@ -1,13 +1,15 @@
-"""Attributes of spans: as OTLP's JSON spells them, and back to plain values."""
+"""Attributes of spans: as OTLP's JSON spells them, as plain values, and the counts in them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bernstein.interop.transcript import objects_of
+from bernstein.interop.counts import counts_of, first_of, usage_of_counts
+from bernstein.interop.members import objects_of
 
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue
+    from bernstein.recording.answer import Usage
 
 
 # What the conventions call a provider that has another name here.
@@ -46,6 +48,38 @@ def _integer(said: JsonValue) -> JsonValue:
     digits = said.removeprefix("-") if isinstance(said, str) else ""
     is_integer = digits.isascii() and digits.isdigit() and len(digits) < 20
     return int(said) if is_integer else said
+
+
+def usage_of(found: JsonObject) -> Usage | None:
+    """The counts of a call. Input holds the cached tokens; where it cannot, it does not."""
+    usage = "gen_ai.usage"
+    said = {
+        "in": first_of(
+            found, f"{usage}.input_tokens", f"{usage}.prompt_tokens", "llm.usage.prompt_tokens"
+        ),
+        "out": first_of(
+            found,
+            *(f"{usage}.output_tokens", f"{usage}.completion_tokens"),
+            "llm.usage.completion_tokens",
+        ),
+        "read": first_of(
+            found,
+            *(f"{usage}.cache_read.input_tokens", f"{usage}.cache_read_input_tokens"),
+            *(f"{usage}.cached_input_tokens", f"{usage}.cached_tokens"),
+            f"{usage}.input_tokens.cached",
+        ),
+        "written": first_of(
+            found,
+            *(f"{usage}.cache_creation.input_tokens", f"{usage}.cache_creation_input_tokens"),
+        ),
+    }
+    counts = counts_of(said, "in", "out", "read", "written")
+    if counts is None:
+        return None
+    total_in, out, cached, written = counts
+    if cached + written > total_in:
+        return usage_of_counts(total_in + written, cached, out)
+    return usage_of_counts(total_in - cached, cached, out)
 
 
 def spelled(value: JsonValue) -> JsonObject:

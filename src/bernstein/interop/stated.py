@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from bernstein.canonical import as_ref, digest_of_bytes
 from bernstein.events.payloads import DenialReason
-from bernstein.interop.transcript import body_bytes, is_own_id, parsed, part_of
+from bernstein.interop.members import body_bytes, is_own_id, parsed, part_of
 
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue

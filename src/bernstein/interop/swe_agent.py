@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.interop.counts import counts_of, usage_of_counts
-from bernstein.interop.transcript import Telling, Transcript, key_of, objects_of, part_of
+from bernstein.interop.members import key_of, objects_of, part_of
+from bernstein.interop.telling import Telling
+from bernstein.interop.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ from bernstein.errors import CanonicalError, RecordingError, SealError
 from bernstein.events import trajectory as event
 from bernstein.interop.claude_code import SIGHT, SIGHT_OF_TRANSCRIPTS
 from bernstein.interop.events import EventFile, read_event_file
-from bernstein.interop.transcript import Told, Transcript, body_bytes
+from bernstein.interop.members import body_bytes
+from bernstein.interop.transcript import Told, Transcript
 from bernstein.wire.chained import Terms
 from bernstein.wire.folders import Folders
 from bernstein.wire.key import Request
