@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import sys
 import zipfile
 from collections import Counter
 from contextlib import suppress
@@ -24,7 +26,7 @@ from bernstein.events.payloads import payload_from
 from bernstein.fold.run import project
 from bernstein.fold.source import EventFile
 from bernstein.fold.tool_calls import project_tool_calls
-from bernstein.interop import inspect_log
+from bernstein.interop import archive
 from bernstein.interop.kinds import KINDS, kind_of
 from bernstein.interop.records import read_records
 from bernstein.interop.spans import walk
@@ -562,13 +564,49 @@ def test_a_zip_file_is_a_bundle_unless_it_is_a_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect_log, "MAX_MEMBER_BYTES", 10_000)
+    monkeypatch.setattr(archive, "MAX_MEMBER_BYTES", 10_000)
     data = inspect_zip(packed=b'{"id":1,"a":"' + b"0" * 20_000 + b'"}')
     with pytest.raises(RecordingError, match="unpacks to more than 10000 bytes"):
         told(data)
-    monkeypatch.setattr(inspect_log, "MAX_LOG_BYTES", 100)
+    monkeypatch.setattr(archive, "MAX_ARCHIVE_BYTES", 100)
     with pytest.raises(RecordingError, match="unpacks to more than"):
         told(inspect_zip())
+
+
+def with_zstandard(data: bytes, pack: Any) -> bytes:
+    """A zip file whose members are packed as those of newer logs are."""
+    made, directory = b"", b""
+    with zipfile.ZipFile(io.BytesIO(data)) as whole:
+        for info in whole.infolist():
+            packed, name = pack(whole.read(info)), info.filename.encode()
+            sizes = struct.pack("<III", info.CRC, len(packed), info.file_size)
+            common = struct.pack("<HHHHH", 63, 0, 93, 0, 0x21) + sizes
+            lengths = struct.pack("<HH", len(name), 0)
+            rest = struct.pack("<HHHII", 0, 0, 0, 0, len(made))
+            directory += b"PK\x01\x02?\x00" + common + lengths + rest + name
+            made += b"PK\x03\x04" + common + lengths + name + packed
+        count = len(whole.infolist())
+    end = struct.pack("<HHHHIIH", 0, 0, count, count, len(directory), len(made), 0)
+    return made + directory + b"PK\x05\x06" + end
+
+
+def test_a_log_that_is_packed_with_zstandard_is_read_where_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = with_zstandard(inspect_zip(), lambda member: member)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "zstandard", None)
+        with pytest.raises(RecordingError, match=r"packed with Zstandard.*\n.*pip install"):
+            told(data)
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+    packed = with_zstandard(inspect_zip(), zstandard.compress)
+    assert told(packed)[0].events == told(inspect_zip())[0].events
+    with pytest.raises(RecordingError, match="cannot be unpacked"):
+        told(data)
+    monkeypatch.setattr(archive, "MAX_MEMBER_BYTES", 10_000)
+    bomb = inspect_zip(packed=b'{"id":1,"a":"' + b"0" * 20_000 + b'"}')
+    with pytest.raises(RecordingError, match="unpacks to more than 10000 bytes"):
+        told(with_zstandard(bomb, zstandard.compress))
 
 
 def test_a_log_with_a_broken_member_is_refused_or_says_so() -> None:

@@ -6,14 +6,11 @@ stands in a log once and is referred to (attachments, pooled messages) is put ba
 
 from __future__ import annotations
 
-import io
-import struct
-import zipfile
-import zlib
 from typing import TYPE_CHECKING
 
 from bernstein.canonical import decode_tolerant
 from bernstein.errors import CanonicalError, RecordingError
+from bernstein.interop.archive import Archive
 from bernstein.interop.inspect_sample import read_events, read_sample
 from bernstein.interop.members import inline, objects_of, part_of
 from bernstein.interop.records import ZIP
@@ -25,13 +22,7 @@ if TYPE_CHECKING:
     from bernstein.interop.records import Records
     from bernstein.interop.transcript import Transcript
 
-MAX_MEMBER_BYTES = 2**28
-MAX_LOG_BYTES = 2**31
-# What a zip file that is none, or is broken, raises.
-_BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError),
-    *(LookupError, OSError, OverflowError, ValueError),
-)
+_HEADERS = ("header.json", "_journal/start.json")
 _EVENTS = frozenset({"span_begin", "model", "tool", "step", "sample_init", "subtask"})
 
 
@@ -39,9 +30,8 @@ def is_inspect(records: Records) -> bool:
     """Whether a file is a log of Inspect's, or a list of its events."""
     if records.data.startswith(ZIP):
         try:
-            with zipfile.ZipFile(io.BytesIO(records.data)) as archive:
-                return bool({"header.json", "_journal/start.json"} & set(archive.namelist()))
-        except _BROKEN:
+            return any(name in Archive(records.data).names for name in _HEADERS)
+        except RecordingError:
             return False
     whole = records.whole
     if isinstance(whole, dict):
@@ -78,50 +68,20 @@ def read_inspect(records: Records) -> Iterator[Transcript]:
 
 
 def _read_zip(data: bytes) -> Iterator[Transcript]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            yield from _read_members(archive)
-    except _BROKEN as error:
-        raise RecordingError(f"this log cannot be unpacked: {error}") from error
-
-
-def _read_members(archive: zipfile.ZipFile) -> Iterator[Transcript]:
-    names = archive.namelist()
+    archive = Archive(data)
     model: JsonValue = None
-    left = MAX_LOG_BYTES
-    for name in ("header.json", "_journal/start.json"):
-        if name in names:
-            data = _member(archive, name, left)
-            left -= len(data)
-            model = model or part_of(_decoded(data), "eval").get("model")
-    samples = [n for n in names if n.startswith("samples/") and n.endswith(".json")]
+    for name in _HEADERS:
+        if name in archive.names:
+            model = model or part_of(_decoded(archive.read(name)), "eval").get("model")
+    samples = [n for n in archive.names if n.startswith("samples/") and n.endswith(".json")]
     if not samples:
         raise RecordingError("this log holds no samples")
-    for name in dict.fromkeys(samples):
-        data = _member(archive, name, left)
-        left -= len(data)
-        sample = _decoded(data)
+    for name in samples:
+        sample = _decoded(archive.read(name))
         if isinstance(sample, dict):
             yield read_sample(sample, model, _part(sample))
         else:
             yield read_sample({}, model, inline(name), is_bad=True)
-
-
-def _member(archive: zipfile.ZipFile, name: str, left: int) -> bytes:
-    """The bytes of a member, as far as may be read: what its entry says of its size is a claim.
-
-    Raises:
-        RecordingError: It is longer, or packed otherwise than deflated.
-    """
-    packing = archive.getinfo(name).compress_type
-    if packing not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise RecordingError(f"{name[:100]!a} is packed in a way that is not read ({packing})")
-    limit = min(MAX_MEMBER_BYTES, left)
-    with archive.open(name) as member:
-        data = member.read(limit + 1)
-    if len(data) > limit:
-        raise RecordingError(f"{name[:100]!a} unpacks to more than {limit} bytes")
-    return data
 
 
 def _decoded(data: bytes) -> JsonValue:
