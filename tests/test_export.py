@@ -385,3 +385,49 @@ def test_inspect_reads_a_run_that_failed_and_odd_arguments(sdd: SddDir) -> None:
 def test_opentelemetry_reads_its_trace(sdd: SddDir, flags: tuple[str, ...]) -> None:
     exported(imported(sdd, CLAUDE_STREAM), "otel", *flags)
     assert read_by_others(_READ_TRACE, "out.otel.json") == "9 {16} {8}\n"
+
+
+_WRITE_LOGS = """\
+import sys
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import tool
+
+@tool
+def add():
+    async def execute(x: int, y: int):
+        '''Add two.
+
+        Args:
+            x: One.
+            y: Two.
+        '''
+        return x + y
+    return execute
+
+for form in ("eval", "json"):
+    asks = ModelOutput.for_tool_call("mockllm/model", "add", {"x": 1, "y": 2})
+    asks.usage = ModelUsage(
+        input_tokens=10, output_tokens=5, total_tokens=18, input_tokens_cache_read=3
+    )
+    says = ModelOutput.from_content("mockllm/model", "it is 3")
+    task = Task(dataset=[Sample(input="add 1 and 2")], solver=[use_tools(add()), generate()])
+    model = get_model("mockllm/model", custom_outputs=[asks, says])
+    eval(task, model=model, log_dir=sys.argv[1], log_format=form, display="none")
+"""
+
+
+def test_what_inspect_writes_is_read_in_both_of_its_forms(sdd: SddDir) -> None:
+    pytest.importorskip("zstandard", reason="zstandard is not installed")
+    read_by_others(_WRITE_LOGS, "logs")
+    logs = sorted(Path("logs").iterdir())
+    assert {path.suffix for path in logs} == {".eval", ".json"}
+    for path in logs:
+        run = imported(sdd, path.read_bytes())
+        calls, totals = facts(run)
+        assert [(call["name"], call["result"]["ok"]) for call in calls] == [("add", True)]
+        used = totals["estimated"]
+        assert (used["inputTokens"], used["cachedInputTokens"]) == (10, 3)
+        assert len(events(run, "model.call")) == 2

@@ -90,7 +90,8 @@ def _unpacked(packed: bytes, limit: int) -> bytes:
     except ImportError as error:
         raise RecordingError(
             "this log is packed with Zstandard, which nothing here unpacks\n"
-            "  install it (pip install 'bernstein-replay[zstandard]'), or write the log as JSON: inspect log convert"
+            "  install it: pip install 'bernstein-replay[zstandard]'\n"
+            "  or write the log as JSON: inspect log convert"
         ) from error
     unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
     try:
