@@ -29,6 +29,7 @@ from bernstein.seal.body_key import bodies_of
 from bernstein.seal.signing import default_keys
 from bernstein.settings import read_settings
 from tests.helpers import ONE_TASK, bernstein, events, run_plan, script
+from tests.readers import chained
 from tests.told import CLAUDE, CLAUDE_STREAM, CODEX_EXEC, FILES, lines, said, tool
 
 if TYPE_CHECKING:
@@ -309,6 +310,15 @@ def test_a_journal_that_does_not_hold_is_not_exported(sdd: SddDir) -> None:
     run.journal.write_bytes(run.journal.read_bytes().replace(b'"depth":0', b'"depth":1'))
     done = bernstein("export", run.run_id, "--as", "jsonl", "-o", "x")
     assert (done.returncode, "does not hold at row 1" in done.stderr) == (1, True)
+    assert not Path("x").exists()
+
+
+def test_rows_without_the_members_of_their_kind_are_refused(sdd: SddDir) -> None:
+    run = sdd.new_run("odd")
+    run.journal.write_bytes(chained(b"  {}"))
+    for kind in ("otel", "inspect"):
+        done = bernstein("export", "odd", "--as", kind, "-o", "x")
+        assert (done.returncode, "missing required field" in done.stderr) == (2, True), done
     assert not Path("x").exists()
 
 

@@ -54,7 +54,7 @@ def _import_file(context: Context, path: Path, kind: str | None, profile: str | 
     check_size(path.stat().st_size)
     records = read_records(path.read_bytes())
     for line in records.bad_lines[:_SHOWN_LINES]:
-        click.echo(f"{path}:{line}: no JSON; the lines behind it are read", err=True)
+        click.echo(f"{path}:{line}: no JSON object; the lines behind it are read", err=True)
     chosen = kind or kind_of(records)
     if not records.values and not KINDS[chosen].is_one(records):
         raise RecordingError("this holds nothing that can be read")

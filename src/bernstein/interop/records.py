@@ -28,7 +28,7 @@ class Records:
     Attributes:
         data: The file.
         values: Its objects, in their order: of lines, of server-sent events, or of one list.
-        bad_lines: The lines that are none, from 1; of server-sent events the events.
+        bad_lines: The lines that are none, from 1; of an event of a stream its first line.
         whole: The one JSON value that the file is; None where it is lines.
     """
 
@@ -60,12 +60,14 @@ def read_records(data: bytes) -> Records:
     body = data.removeprefix(_BOM)
     whole = _whole(body)
     if whole is not None:
-        return Records(data, list(_objects(whole)), (), whole)
+        items = whole if isinstance(whole, list) else [whole]
+        objects = [item for item in items if isinstance(item, dict)]
+        return Records(data, objects, (1,) if len(objects) < len(items) else (), whole)
     values: list[JsonObject] = []
     bad: list[int] = []
     for number, line in _lines(body):
         try:
-            found = list(_objects(_decode(line)))
+            found = _objects(_decode(line))
         except CanonicalError:
             bad.append(number)
         else:
@@ -114,14 +116,13 @@ def _of_stream(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
             data = []
 
 
-def _objects(value: JsonValue) -> Iterator[JsonObject]:
+def _objects(value: JsonValue) -> list[JsonObject]:
     """The objects that a value is or lists.
 
     Raises:
-        CanonicalError: It is neither.
+        CanonicalError: It is something else, or lists something else.
     """
-    if not isinstance(value, dict | list):
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, dict) for item in items):
         raise CanonicalError("$", "no JSON object")
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, dict):
-            yield item
+    return items

@@ -13,6 +13,7 @@ from bernstein.canonical import JsonObject, JsonValue
 from bernstein.chain.read import payload_of
 from bernstein.events import trajectory as event
 from bernstein.events.entry import GENESIS
+from bernstein.events.payloads import KINDS, payload_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -85,7 +86,11 @@ class Story:
 
 
 def story_of(rows: Iterable[JournalEntry], run_id: str) -> Story:
-    """The story that the rows of a journal tell, in their order."""
+    """The story that the rows of a journal tell, in their order.
+
+    Raises:
+        FoldError: A row has not the members of its kind.
+    """
     teller = _Teller(Story(run_id))
     for row in rows:
         teller.take(row)
@@ -101,6 +106,8 @@ class _Teller:
 
     def take(self, row: JournalEntry) -> None:
         """Take one row."""
+        if row.event in KINDS:
+            payload_from(row.event, payload_of(row))
         story = self.story
         if row.index == 0:
             story.begun = row.ts
