@@ -373,6 +373,37 @@ def test_steps_that_are_nested_too_deep_for_a_fold_are_taken_up(sdd: SddDir) -> 
     assert projection.steps[0]["status"] == "ok"
 
 
+def test_what_a_step_is_stands_there_where_it_is_one_of_our_words() -> None:
+    events_ = [
+        {"event": "span_begin", "id": "A", "type": "solver", "name": "secret plan"},
+        {"event": "span_begin", "id": "B", "type": "secret type"},
+    ]
+    _, *steps = payloads(told(json.dumps(events_).encode())[0], "step.started")
+    assert [step.get("label") for step in steps] == ["solver", None]
+
+
+def test_a_sample_without_events_has_the_totals_of_its_models() -> None:
+    sample = {
+        "id": 1,
+        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+        "model_usage": {"openai/x": {"input_tokens": 5, "output_tokens": 2}, "y": 3},
+    }
+    (transcript,) = told(inspect_zip(sample))
+    assert (tokens(transcript), len(payloads(transcript, "model.call"))) == ((5, 0, 2), 1)
+
+
+def test_how_it_ended_is_what_was_told_last(sdd: SddDir) -> None:
+    aborted = {"type": "event_msg", "payload": {"type": "turn_aborted"}}
+    turn = {"type": "turn_context", "payload": {"model": "m"}}
+    assert folded(imported(sdd, lines(turn, aborted)))[0].status == "cancelled"
+    assert folded(imported(sdd, lines(turn, aborted, turn)))[0].status == "completed"
+    result = {"type": "result", "session_id": "s", "is_error": True, "result": "no"}
+    (row,) = events(imported(sdd, lines(result)), "run.finished")
+    output = row["payload"].pop("output")
+    assert row["payload"] == {"status": "failed", "reason": "agent_failed"}
+    assert output == digest_of("no").to_json()
+
+
 def test_a_step_that_begins_below_one_that_has_ended_ends_too(sdd: SddDir) -> None:
     events_ = [
         {"event": "span_begin", "id": "A"},

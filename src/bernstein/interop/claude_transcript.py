@@ -95,11 +95,11 @@ def _step_of(record: JsonObject, telling: Telling) -> Hashable:
     """The step of a record, which begins with its first."""
     parent_call = key_of(record.get("parent_tool_use_id"))
     if parent_call is not None:
-        telling.begin(parent_call, telling.step_of(parent_call))
+        telling.begin(parent_call, telling.step_of(parent_call), label="sub-agent")
         return parent_call
     if record.get("isSidechain") is True:
         sidechain = ("sidechain", key_of(record.get("agentId")))
-        telling.begin(sidechain)
+        telling.begin(sidechain, label="sub-agent")
         return sidechain
     return None
 

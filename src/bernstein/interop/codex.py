@@ -97,6 +97,7 @@ class _Taking:
             case "session_meta":
                 self._provider = inline(payload.get("model_provider")) or self._provider
             case "turn_context":
+                self._telling.status = "completed"  # whatever became of the turn before
                 self._model = inline(payload.get("model")) or self._model
             case "response_item":
                 self._item(payload)

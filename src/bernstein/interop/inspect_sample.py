@@ -46,6 +46,7 @@ def read_sample(
     else:
         messages = objects_of(sample.get("messages"))
         taking.take_messages(messages, model)
+        taking.take_totals(part_of(sample, "model_usage"))
         telling.records = len(messages)
     if sample.get("error"):
         telling.status, telling.reason = "failed", "agent_failed"
@@ -98,7 +99,8 @@ class _Taking:
                     telling.be_session(key)
                 elif key is not None:
                     outer = parent or (self._stack or [above])[-1]
-                    telling.begin(key, outer, stated(event).get("step"))
+                    own_id, label = stated(event).get("step"), event.get("type")
+                    telling.begin(key, outer, own_id, label=label)
             case "span_end":
                 telling.end(key_of(event.get("id")), ok=not stated(event).get("isError"))
             case "step":
@@ -109,7 +111,7 @@ class _Taking:
                 self._take_tool(event, step)
             case "subtask":
                 inner = ("within", self._number)
-                telling.begin(inner, step)
+                telling.begin(inner, step, label="subtask")
                 self.take_all(objects_of(event.get("events")), inner)
                 telling.end(inner)
             case "approval":
@@ -123,7 +125,7 @@ class _Taking:
         """An older step: its end closes the one that began last."""
         if event.get("action") == "begin":
             key = ("step", self._number)
-            self.telling.begin(key, (self._stack or [above])[-1])
+            self.telling.begin(key, (self._stack or [above])[-1], label=event.get("type"))
             self._stack.append(key)
         elif self._stack:
             self.telling.end(self._stack.pop())
@@ -171,7 +173,7 @@ class _Taking:
         inner = objects_of(event.get("events"))
         if inner:
             within = ("within", self._number)
-            self.telling.begin(within, step)
+            self.telling.begin(within, step, label="tool")
             self.take_all(inner, within)
             self.telling.end(within)
         if said := stated_approval(event):
@@ -226,6 +228,12 @@ class _Taking:
             if message.get("role") == "tool":
                 key = self._open.pop(key_of(message.get("tool_call_id")), None)
                 self.telling.result(key, content, ok=not message.get("error"))
+
+    def take_totals(self, totals: JsonObject) -> None:
+        """Take what each model used in a sample without events."""
+        for name, usage in totals.items():
+            if isinstance(usage, dict):
+                self.telling.use(*_names(name), _usage(usage))
 
 
 def _names(model: JsonValue) -> tuple[str, str]:

@@ -163,7 +163,7 @@ def _take_traces(values: list[JsonObject], telling: Telling) -> None:
             continue
         steps[place] = steps[outer]
         if kind_of(data) in _STEPS:
-            telling.begin(place, steps[outer])
+            telling.begin(place, steps[outer], label="agent")
             steps[place] = place
         else:
             _take_span(place, span, data, steps[outer], telling)

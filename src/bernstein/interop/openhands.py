@@ -97,6 +97,8 @@ def _take_observation(record: JsonObject, telling: Telling) -> None:
     if kind == "agent_state_changed":
         if extras.get("agent_state") == "error":
             telling.status, telling.reason = "failed", "agent_failed"
+        elif extras.get("agent_state") in ("running", "finished"):
+            telling.status = "completed"  # it went on
         return
     if kind == "null" or not telling.knows(key):
         return

@@ -88,7 +88,8 @@ def _begin(place: int, span: _Span, steps: dict[int | None, int | None], telling
     if said == SESSION or f"{STATED}.run.status" in span.attributes:
         telling.be_session(place)
     else:
-        telling.begin(place, steps[place], said)
+        label = "workflow" if "workflow" in _operation(span) else "agent"
+        telling.begin(place, steps[place], said, label=label)
     steps[place] = place
     status = span.attributes.get(f"{STATED}.run.status")
     if status in ("failed", "cancelled"):

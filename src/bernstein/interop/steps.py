@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from bernstein.canonical import JsonValue
 
 SESSION = "session"
+# What a step can be said to be: no text of a file's is a label.
+LABELS = frozenset(
+    {
+        *("agent", "sub-agent", "workflow", "task", "tool", "subtask"),
+        *("init", "solvers", "solver", "scorers", "scorer", "branch", "handoff"),
+    }
+)
 _MAX_DEPTH = 64  # what is nested deeper stands there
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bernstein.canonical import MAX_INT, JsonObject, JsonValue
 from bernstein.events import trajectory as event
 from bernstein.interop.members import inline, parsed
-from bernstein.interop.steps import SESSION, Step, Steps
+from bernstein.interop.steps import LABELS, SESSION, Step, Steps
 from bernstein.interop.transcript import Told, Transcript, told
 from bernstein.recording.answer import Usage
 from bernstein.wire.reported import Report
@@ -57,14 +57,26 @@ class Telling:
 
     # --- steps; a key is what the file calls one, None its session
 
-    def begin(self, key: Hashable, parent: Hashable = None, own_id: JsonValue = None) -> None:
+    def begin(
+        self,
+        key: Hashable,
+        parent: Hashable = None,
+        own_id: JsonValue = None,
+        *,
+        label: JsonValue = None,
+    ) -> None:
         """A step began; one that began already goes on.
 
-        ``own_id`` is the id that it had in the run of ours that the file was exported from.
+        Args:
+            key, parent: What the file calls it and the step that it is in.
+            own_id: The id that it had in the run of ours that the file was exported from.
+            label: What it is; only a word of ``LABELS`` stands in the row.
         """
         step = self._steps.begin(key, parent, own_id)
         if step is not None and step.parent is not None:
-            payload = event.step_started(step.step_id, step.parent.step_id, step.depth, None)
+            known = label if isinstance(label, str) and label in LABELS else None
+            above = step.parent.step_id
+            payload = event.step_started(step.step_id, above, step.depth, known)
             self._events.append(Told(event.STEP_STARTED, payload))
 
     def be_session(self, key: Hashable) -> None:
