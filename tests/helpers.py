@@ -18,14 +18,16 @@ from bernstein.capture.models.scripted import Script, ScriptedProvider
 from bernstein.capture.run import OpenRun
 from bernstein.cli.progress import make_observer
 from bernstein.runner.plan_file import parse_plan
-from bernstein.runner.report import RunOptions, RunReport
+from bernstein.runner.report import RunOptions, RunReport, ToolsMode
+from bernstein.runner.resume import recorded_plan
 from bernstein.runner.session import PlanRun
 from bernstein.seal.evidence import Verdict, verify_run
 from bernstein.seal.signing import default_keys
-from bernstein.settings import read_settings
+from bernstein.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from bernstein.rundir import RunDir, SddDir
+    from bernstein.runner.plan import Plan
 
 MODEL = "scripted:test"
 ONE_TASK = '{"tasks":[{"id":"t1","title":"only","files":[1],"depends_on":[]}]}'
@@ -57,17 +59,28 @@ def run_plan(
     model: str | None = MODEL,
     in_place: bool = False,
     exact: bool = False,
+    tools: ToolsMode = "recorded",
 ) -> RunReport:
     """Run a plan in this process."""
     parsed = parse_plan(plan.encode(), "plan.yaml")
     settings = replace(
         read_settings(), seed=seed, replay_run_id=replay, allow_live_miss=allow_live_miss
     )
-    options = RunOptions(model=None if replay else model, in_place=in_place, exact=exact)
+    options = RunOptions(
+        model=None if replay else model, in_place=in_place, exact=exact, tools=tools
+    )
+    return _execute(parsed, sdd, settings, options)
 
+
+def resume(sdd: SddDir, run: RunDir) -> RunReport:
+    """Let a run go on, in this process."""
+    return _execute(recorded_plan(run), sdd, read_settings(), RunOptions(goes_on=run))
+
+
+def _execute(plan: Plan, sdd: SddDir, settings: Settings, options: RunOptions) -> RunReport:
     async def execute() -> RunReport:
-        with make_observer(parsed, quiet=True) as observer:
-            return await PlanRun(parsed, sdd, settings, options, observer).execute()
+        with make_observer(plan, quiet=True) as observer:
+            return await PlanRun(plan, sdd, settings, options, observer).execute()
 
     return asyncio.run(execute())
 

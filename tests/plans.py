@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tests.upstream import Upstream
 
 SSE = "text/event-stream"
-_FOLDER = re.compile(r"(?:[Ww]orking directory: |<cwd>)(/[^\s\"\\<]+)")
+_FOLDER = re.compile(
+    r"(?:[Ww]orking directory: |<cwd>|Workspace Directories:\*\*\\n  - )(/[^\s\"\\<]+)"
+)
 Turns = list[list[dict[str, Any]]]
 
 

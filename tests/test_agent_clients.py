@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +16,14 @@ from tests.helpers import events, rows, verify
 from tests.plans import (
     SSE,
     all_answers,
+    folder_of,
     plan_of,
     pointed_at,
     with_clients,
 )
+from tests.test_agents import agents_of, start, wait_until
 from tests.test_codex import responses
+from tests.test_gemini import gemini_answers, turns_in
 from tests.test_isolate import isolates
 from tests.upstream import Reply, messages, serving
 
@@ -31,6 +37,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.timeout(600)]
 
 CLAUDE = "{title: by claude, cli: claude, model: claude-sonnet-4-5}"
 CODEX = "{title: by codex, cli: codex, model: standin-1}"
+GEMINI = "{title: by gemini, cli: gemini, model: gemini-2.5-flash}"
 HAND = '{title: by hand, model: "openai:gpt-4o", files: [built.txt], complexity: low}'
 
 
@@ -99,6 +106,40 @@ def test_claude_codex_and_the_builtin_agent_replay_isolated_row_by_row(
     assert sorted(tools) == [
         *("Bash", "Bash", "Read", "Write"),
         *("command_execution", "command_execution"),
+    ]
+
+
+def in_its_folder(path: str, body: dict[str, Any], number: int) -> Reply:
+    """What Gemini answers a client that says in which folder it works."""
+    if "contents" not in body:
+        return Reply([b"{}"])
+    answer = gemini_answers(turns_in(Path(folder_of(body))), 0.1)
+    return answer(path, body, number)
+
+
+@pytest.mark.parametrize("options", [[], pytest.param(["--isolate"], marks=isolates)])
+def test_a_plan_with_gemini_replays_identically(
+    sdd: SddDir, tmp_path: Path, options: list[str]
+) -> None:
+    client("gemini")
+    work, plan = tmp_path / "work", plan_of(GEMINI)
+    (work / "README.md").write_text("hello\n")
+    with serving(in_its_folder) as upstream:
+        done = run(sdd, plan, work, pointed_at(upstream))
+    assert done.returncode == 0, done.stderr
+    source = sdd.find_run("latest")
+    assert verify(sdd, source).verdict == "verified"
+    assert made(source) == {"made/out.txt": "made\n"}
+    for _ in range(2):
+        again = replay(sdd, source, plan, work, *options)
+        assert again.returncode == 0, again.stderr
+        assert "misses=0 strict_violations=0 unused=0" in again.stderr
+        assert "replay identical" in again.stderr
+        assert made(sdd.list_runs()[-1]) == made(source)
+    tools = [row["payload"]["name"] for row in events(source, "tool.proposed")]
+    assert sorted(tools) == [
+        *("invoke_agent", "invoke_agent", "read_file"),
+        *("run_shell_command", "run_shell_command", "run_shell_command", "write_file"),
     ]
 
 
@@ -171,6 +212,43 @@ def test_with_a_seed_claude_code_is_asked_not_to_compact_and_its_failure_is_call
     again = replay(sdd, source, plan, work)
     assert again.returncode == 1, again.stderr
     assert "replay identical" in again.stderr
+
+
+def in_mid_tool(path: str, body: dict[str, Any], number: int) -> Reply:
+    """Two commands at once, of which one does not end."""
+    if "count_tokens" in path or "messages" not in body:
+        return Reply([b'{"input_tokens": 7}'])
+    commands = ("echo begun", "touch in_mid_tool; sleep 60")
+    tools = [{"tool": "Bash", "input": {"command": command}} for command in commands]
+    return Reply(messages(*tools, stop="tool_use", salt=number), kind=SSE)
+
+
+@pytest.mark.parametrize("whom", ["the run", "the client", "the client, asked"])
+def test_claude_code_ended_in_mid_tool_is_ended_alike_in_a_replay(
+    sdd: SddDir, tmp_path: Path, whom: str
+) -> None:
+    client("claude")
+    title = f"ended by {os.getpid()}"  # is in no other process
+    work, plan = tmp_path / "work", plan_of(CLAUDE.replace("by claude", title))
+    with serving(in_mid_tool) as upstream:
+        process = start(sdd, plan, work, pointed_at(upstream))
+        wait_until(lambda: any(sdd.runs.glob("*/agents/*/workspace/in_mid_tool")))
+        time.sleep(0.5)  # for what it prints of the command that ended
+        if whom == "the run":
+            process.send_signal(signal.SIGTERM)
+        else:
+            for pid in agents_of(f"Step: {title}"):
+                os.kill(pid, signal.SIGTERM if "asked" in whom else signal.SIGKILL)
+        code = process.wait(60)
+    assert code == (143 if whom == "the run" else 1)
+    source = sdd.find_run("latest")
+    assert len(events(source, "tool.proposed")) == 2
+    # One that is asked to end says of the open tool that it was broken off.
+    assert len(events(source, "tool.result")) == (2 if "asked" in whom else 1)
+    for _ in range(3):
+        again = replay(sdd, source, plan, work)
+        assert again.returncode == code, again.stderr
+        assert "replay identical" in again.stderr
 
 
 FULL = 250_000  # tokens: beyond nine tenths of the window that Codex takes for granted

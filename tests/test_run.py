@@ -263,7 +263,7 @@ def test_code_that_swallows_a_miss_still_ends_with_3(
     sdd: SddDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bernstein.agents import builtin
-    from bernstein.runner import session
+    from bernstein.runner import units
 
     recorded = record(sdd)
     do_task = builtin.do_task
@@ -274,7 +274,7 @@ def test_code_that_swallows_a_miss_still_ends_with_3(
         except ReplayMissError:
             return []
 
-    monkeypatch.setattr(session, "do_task", swallowing)
+    monkeypatch.setattr(units, "do_task", swallowing)
     plan = PLAN.replace("{title: Third,", "{title: Third, max_tokens: 9,")
     replayed = run_plan(plan, sdd, replay=recorded.run_id)
     assert replayed.exit_code == 3
@@ -511,6 +511,18 @@ def test_a_recording_behind_its_chain_is_believed_for_one_call_and_no_more(sdd: 
     for kept, verdict in ((answers[-1], "prefix"), (answers[-2], "mismatch"), (1, "mismatch")):
         run.journal.write_bytes(b"".join(line + b"\n" for line in lines[:kept]))
         assert verify(sdd, run).verdict == verdict, kept
+
+
+@pytest.mark.parametrize("journal", [None, b""])
+def test_a_run_that_was_killed_while_it_began_is_not_the_latest(
+    sdd: SddDir, journal: bytes | None
+) -> None:
+    good, bad = record(sdd), sdd.new_run()
+    bad.write_info({"run_id": bad.run_id, "kind": "plan", "records": True, "status": "running"})
+    if journal is not None:
+        bad.journal.write_bytes(journal)
+    assert sdd.find_run("latest").run_id == good.run_id
+    assert f"{bad.run_id}  interrupted" in bernstein("runs").stdout
 
 
 @pytest.mark.parametrize(

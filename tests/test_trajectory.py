@@ -142,3 +142,10 @@ def test_the_schema_takes_what_is_read_and_refuses_what_is_not() -> None:
 def test_the_schema_is_printed(sdd: SddDir) -> None:
     code, out, _ = trajectory(sdd, "--schema")
     assert (code, json.loads(out)) == (0, event_schema())
+
+
+def test_a_lone_surrogate_is_printed_as_an_escape(sdd: SddDir) -> None:
+    item = TrajectoryEvent(0, "r", "checkpoint", {"checkpointId": "\ud800"})
+    code, out, err = trajectory(sdd, "-", "--json", given=envelope(item))
+    assert (code, err) == (0, "")
+    assert json.loads(out)["checkpoints"][0]["checkpointId"] == "\ud800"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         KeyUnavailableError,
         ModelUnavailableError,
         PlanError,
+        PolicyError,
         ProofError,
         ProviderError,
         RecordedToolError,
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
         UsageError,
         WorkspaceError,
     )
+    from bernstein.fold.policy import ScorePolicy
     from bernstein.fold.rebuild import rebuild_state
     from bernstein.fold.run import RunProjection, project
+    from bernstein.fold.scores import ScoreReport, score
     from bernstein.fold.source import EventFile, TrajectoryEvent
     from bernstein.fold.tool_calls import ProposedCall, project_tool_calls
     from bernstein.recording.answer import Chunk, LlmAnswer, ToolCall, Usage
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from bernstein.recording.key import LlmCall, replay_key
     from bernstein.runner.plan import Plan
     from bernstein.runner.plan_file import load_plan
+    from bernstein.seal.approvals import RowRef, record_thread_approval
     from bernstein.seal.evidence import Verdict, verify_journal
     from bernstein.seal.seals import seal_journal_into_spine
 
@@ -65,14 +69,17 @@ _HOMES = {
     "bernstein.chain.compare": ("compare_journals",),
     "bernstein.chain.decisions": ("execution_fingerprint",),
     "bernstein.chain.diff": ("diff_journals",),
+    "bernstein.fold.policy": ("ScorePolicy",),
     "bernstein.fold.rebuild": ("rebuild_state",),
     "bernstein.fold.run": ("RunProjection", "project"),
+    "bernstein.fold.scores": ("ScoreReport", "score"),
     "bernstein.fold.source": ("EventFile", "TrajectoryEvent"),
     "bernstein.fold.tool_calls": ("ProposedCall", "project_tool_calls"),
     "bernstein.chain.journal": ("EventJournal",),
     "bernstein.chain.read": ("load_replay_events",),
     "bernstein.chain.verify": ("compute_replay_fingerprint",),
     "bernstein.seal.evidence": ("Verdict", "verify_journal"),
+    "bernstein.seal.approvals": ("RowRef", "record_thread_approval"),
     "bernstein.seal.seals": ("seal_journal_into_spine",),
     "bernstein.errors": (
         "BernsteinError",
@@ -83,6 +90,7 @@ _HOMES = {
         "KeyUnavailableError",
         "ModelUnavailableError",
         "PlanError",
+        "PolicyError",
         "ProofError",
         "ProviderError",
         "RecordedToolError",
@@ -121,6 +129,7 @@ __all__ = [
     "ModelUnavailableError",
     "Plan",
     "PlanError",
+    "PolicyError",
     "ProofError",
     "ProposedCall",
     "ProviderError",
@@ -128,7 +137,10 @@ __all__ = [
     "RecordingError",
     "ReplayGateway",
     "ReplayMissError",
+    "RowRef",
     "RunProjection",
+    "ScorePolicy",
+    "ScoreReport",
     "SealError",
     "SettingsError",
     "ToolCall",
@@ -157,10 +169,12 @@ __all__ = [
     "project_tool_calls",
     "rebuild_state",
     "record",
+    "record_thread_approval",
     "replay",
     "replay_key",
     "rng",
     "scope",
+    "score",
     "seal_journal_into_spine",
     "stream_llm",
     "tool",

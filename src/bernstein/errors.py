@@ -3,7 +3,9 @@
     BernsteinError
     ├── UsageError               you asked wrongly: fix the call, the plan or the setting
     │   ├── CanonicalError       a value that has no canonical JSON spelling
-    │   ├── PlanError            a plan file, with file, line and column
+    │   ├── YamlError            a file in YAML, with file, line and column
+    │   │   ├── PlanError        a plan
+    │   │   └── PolicyError      a policy of scores
     │   ├── SettingsError        a BERNSTEIN_* variable
     │   ├── UnknownRunError      no such run, or more than one
     │   ├── UnsafePathError      a path that leaves its folder
@@ -66,14 +68,22 @@ class CanonicalError(UsageError, ValueError):
         self.problem = problem
 
 
-class PlanError(UsageError):
-    """A plan that cannot be read as one; carries file, line and column (from 1)."""
+class YamlError(UsageError):
+    """A file in YAML that is not what it should be; carries file, line and column (from 1)."""
 
     def __init__(self, message: str, *, file: str, line: int = 1, column: int = 1) -> None:
         super().__init__(f"{file}:{line}:{column}: {message}")
         self.file = file
         self.line = line
         self.column = column
+
+
+class PlanError(YamlError):
+    """A plan that cannot be read as one."""
+
+
+class PolicyError(YamlError):
+    """A policy of scores that cannot be read as one."""
 
 
 class SettingsError(UsageError):

@@ -84,6 +84,8 @@ class RunDir:
         self.keep = path / "keep"
         self.workspace = path / "workspace"
         self.workspace_base = path / "workspace-base.json"
+        self.originals = path / "originals"
+        self.agents = path / "agents"
 
     def read_info(self) -> JsonObject:
         """The content of ``run.json``; an empty object where there is none.
@@ -109,6 +111,20 @@ class RunDir:
                 "bernstein runs"
             ) from error
         return info
+
+    def has_begun(self) -> bool:
+        """Whether there is a row: one that was killed while it began says nothing."""
+        try:
+            return self.journal.lstat().st_size > 0
+        except OSError:
+            return False
+
+    def is_parked(self) -> bool:
+        """Whether it waits for somebody, to go on then."""
+        try:
+            return not self.seal.exists() and self.read_info().get("status") == "parked"
+        except RecordingError:
+            return False
 
     def is_running(self) -> bool:
         """Whether a process holds the run's lock."""
@@ -188,7 +204,8 @@ class SddDir:
     def find_run(self, text: str) -> RunDir:
         """The run that ``text`` names: an id, a unique prefix of one, or ``latest``.
 
-        ``latest`` is the newest recording; a strict replay records nothing of its own.
+        ``latest`` is the newest recording that has begun; a strict replay records nothing of its
+        own.
 
         Raises:
             UnknownRunError: There is none, or more than one.
@@ -197,7 +214,7 @@ class SddDir:
         if text == "latest":
             for run in reversed(runs):
                 with suppress(RecordingError):  # a run that cannot be read is not the newest
-                    if run.read_info().get("records"):
+                    if run.read_info().get("records") and run.has_begun():
                         return run
             raise UnknownRunError(
                 f"there is no recording in {self.path}\n  record one with: bernstein run plan.yaml"

@@ -27,6 +27,7 @@ PROVIDER_KEYS = {
 
 KNOWN_VARIABLES = (
     "BERNSTEIN_BLOCK",
+    "BERNSTEIN_INSIDE_RUN",
     "BERNSTEIN_DEBUG",
     "BERNSTEIN_DETERMINISTIC_SEED",
     "BERNSTEIN_ENCRYPT",
@@ -129,6 +130,15 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+# In the environment of each command that a run starts: the run, and what tells its commands apart.
+INSIDE_RUN = "BERNSTEIN_INSIDE_RUN"
+
+
+def is_inside_run() -> bool:
+    """``BERNSTEIN_INSIDE_RUN``: whether an agent of a run started this process."""
+    return bool(os.environ.get(INSIDE_RUN))
 
 
 def child_environment(*hidden: str) -> dict[str, str]:

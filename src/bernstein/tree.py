@@ -7,7 +7,9 @@ followed.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -17,13 +19,15 @@ from bernstein.canonical import digest_of, sha256_hex
 from bernstein.errors import CanonicalError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 IGNORE_FILE = ".bernsteinignore"
 MAX_COPY_BYTES = 512 * 2**20
 # Beyond these a tree is not looked at before each recording: that would take its time.
 MAX_LOOKED_AT_BYTES = 64 * 2**20
 MAX_LOOKED_AT_FILES = 10_000
+# What nobody writes who works in a folder: its history, and the evidence of its runs.
+PRIVATE_FOLDERS = (".git", ".sdd")
 _ALWAYS_IGNORED = (
     ".sdd",
     ".git",
@@ -37,6 +41,11 @@ _ALWAYS_IGNORED = (
     ".pytest_cache",
     ".hypothesis",
 )
+
+
+def list_tree(folder: Path) -> list[str]:
+    """The paths of every file below ``folder`` that is not ignored, in the order of their names."""
+    return sorted(path for path, _ in _walk(folder, ignored_in(folder)))
 
 
 def manifest(folder: Path, ignored: tuple[str, ...] | None = None) -> dict[str, str]:
@@ -72,16 +81,23 @@ def _walk(
     folder: Path, ignored: tuple[str, ...], prefix: str = ""
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Every entry below ``folder`` that is not a folder, by name, links not followed."""
+    is_ignored = _matcher(ignored)
     with os.scandir(folder) as entries:
         ordered = sorted(entries, key=lambda entry: entry.name)
     for entry in ordered:
         path = prefix + entry.name
-        if any(fnmatch.fnmatchcase(name, glob) for glob in ignored for name in (entry.name, path)):
+        if is_ignored(entry.name) or is_ignored(path):
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(Path(entry.path), ignored, f"{path}/")
         else:
             yield path, entry
+
+
+@functools.lru_cache(maxsize=64)
+def _matcher(globs: tuple[str, ...]) -> Callable[[str], object]:
+    """What is true of the names that one of the patterns matches."""
+    return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)").match
 
 
 def ignored_in(folder: Path) -> tuple[str, ...]:

@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
+    from bernstein import EventFile, ScorePolicy, ScoreReport, TrajectoryEvent
     from bernstein.capture.gateway.inprocess import ReplayGateway
+    from bernstein.rundir import RunDir
+
+    # A run's id, its folder, a file of events, or events.
+    Scored = str | Path | RunDir | EventFile | Iterable[TrajectoryEvent]
+    Policy = str | Path | Mapping[str, Any] | ScorePolicy
 
 _MODES = {
     "none": "replay only; a test without a recording fails (the default)",
@@ -84,6 +90,16 @@ def bernstein_gateway(_bernstein: ReplayGateway | None) -> ReplayGateway:
     return _bernstein
 
 
+@pytest.fixture
+def score_run() -> Callable[[Scored, Policy], ScoreReport]:
+    """Holds a run against a policy: ``score_run("latest", "policy.yaml").assert_holds()``.
+
+    The run is an id, a folder, a file of events, or events; the policy a file, or a value with the
+    keys of one. Nothing is anchored in the audit chain.
+    """
+    return _score
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """End the recording or replay with the test's call, so that a miss fails the test."""
@@ -137,3 +153,46 @@ def _save(opened: ReplayGateway, project: Path, folder: Path) -> None:
     sdd = SddDir(project / ".sdd")
     folder.parent.mkdir(parents=True, exist_ok=True)
     save_recording(sdd.run(opened.run_id), sdd, default_keys(sdd), folder)
+
+
+def _score(run: Scored, policy: Policy) -> ScoreReport:
+    from bernstein import (  # noqa: PLC0415 - not at start-up
+        ScorePolicy,
+        project,
+        project_tool_calls,
+        score,
+    )
+
+    if isinstance(policy, str | Path):
+        policy = ScorePolicy.load(policy)
+    elif not isinstance(policy, ScorePolicy):
+        policy = ScorePolicy.of(policy)
+    events = _events_of(run)
+    return score(project(events), project_tool_calls(events), policy)
+
+
+def _events_of(run: Scored) -> EventFile | list[TrajectoryEvent]:
+    """The events of what is scored, which can be gone through twice.
+
+    Raises:
+        RecordingError: The evidence of the run does not hold.
+    """
+    from bernstein import EventFile, RecordingError, verify_journal  # noqa: PLC0415
+    from bernstein.rundir import RunDir, open_sdd  # noqa: PLC0415
+    from bernstein.settings import read_settings  # noqa: PLC0415
+
+    if isinstance(run, EventFile):
+        return run
+    if isinstance(run, Path) and run.is_file():
+        return EventFile(run)
+    if isinstance(run, str | Path):
+        run = open_sdd(read_settings().sdd_dir).find_shown(str(run))
+    if not isinstance(run, RunDir):
+        return list(run)
+    verdict = verify_journal(run.journal)
+    if verdict.verdict == "mismatch":
+        raise RecordingError(
+            f"the evidence of {run.run_id} does not hold: {verdict.reason}\n"
+            f"  see: bernstein replay {run.run_id} --verify"
+        )
+    return EventFile(run.journal, run.run_id)

@@ -103,6 +103,7 @@ def _attempt(call: LlmCall, scope_: CallScope, seen: _Seen) -> Policy:
             lane=lane,
             step_id=scope_.step_id,
             begun_s=begun_s,
+            is_served=served is not None,
         )
         if run.hold is not None:
             run.hold.call_ended()
@@ -161,7 +162,7 @@ def _begin(call: LlmCall, scope_: CallScope) -> Generator[Effect, Any, tuple[int
         never = run.score.turn(lane) if run.follows_score else Future[None]()
         yield Wait(never, None if run.score.ends_cancelled else DEFAULT_BOUND_S)
     with run.lock:
-        served = run.store.take(call, lane) if run.store.is_replay else None
+        served = run.take_recorded(call, lane)
     return seq, served
 
 

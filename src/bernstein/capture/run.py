@@ -24,6 +24,7 @@ from bernstein.canonical import JsonObject, decode_canonical
 from bernstein.capture.context_rows import ContextRows
 from bernstein.capture.guard import no_network
 from bernstein.capture.models.base import ModelName, default_model
+from bernstein.capture.resumed import Resumed, hold_to_resume
 from bernstein.capture.source import find_source, rerun_command
 from bernstein.chain.compare import Comparison, compare_journals
 from bernstein.chain.decisions import DecisionLog
@@ -69,7 +70,8 @@ if TYPE_CHECKING:
     from bernstein.events.provider_state import Mutation
     from bernstein.recording.exchanges import ExchangeRow
     from bernstein.recording.key import LlmCall
-    from bernstein.rundir import SddDir
+    from bernstein.recording.rows import CallRow
+    from bernstein.rundir import RunDir, SddDir
     from bernstein.settings import Settings
 
 logger = logging.getLogger("bernstein.run")
@@ -94,6 +96,7 @@ class OpenRun:
         *,
         follows_score: bool,
         has_agents: bool = False,
+        goes_on: RunDir | None = None,
     ) -> None:
         """Make a run's folder and open its files.
 
@@ -104,7 +107,9 @@ class OpenRun:
             follows_score: Whether the order of rows is ours to keep (a plan), so that a replay
                 waits for each row's turn; else only the order of answers is kept.
             has_agents: Whether exchanges of agents are recorded beside the calls of a plan.
+            goes_on: The run, where it is one that goes on; what it has written is passed over.
         Raises:
+            UsageError: The run that is to go on has ended, or goes on elsewhere.
             UnknownRunError: The run to replay is not there.
             RecordingError: Its evidence does not hold.
             ReplayMissError: It has no recording.
@@ -119,13 +124,18 @@ class OpenRun:
         self._keys = KeyStore(settings.keys_dir, sdd.keys)
         rerun = rerun_command(settings)
         self.seal_problem: str | None = None
-        self.source, self.is_source_verified = find_source(sdd, settings, self._keys, rerun)
-        source_info = self.source.read_info() if self.source else {}
-        self.seed: int | None = source_info.get("seed") if self.source else settings.seed
-        self.is_strict = self.source is not None and not settings.allow_live_miss
-        self.records = settings.record and not self.is_strict
+        self.source, self.is_source_verified = (
+            find_source(sdd, settings, self._keys, rerun) if goes_on is None else (None, False)
+        )
         make_sdd(sdd)
-        self.dir = sdd.new_run()
+        self.dir = goes_on or sdd.new_run()
+        self._lock_fd, self.resumed = self._hold(goes_on)
+        # What a replay takes from its source, and a run that goes on from itself.
+        before = goes_on or self.source
+        source_info = before.read_info() if before else {}
+        self.seed: int | None = source_info.get("seed") if before else settings.seed
+        self.is_strict = self.source is not None and not settings.allow_live_miss
+        self.records = goes_on is not None or (settings.record and not self.is_strict)
         self.context = ContextRows(
             sdd,
             settings.keys_dir,
@@ -136,29 +146,14 @@ class OpenRun:
             is_deterministic=self.seed is not None,
         )
         self._held = ExitStack()
-        self._lock_fd = open_append(self.dir.lock)
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.is_wire = info["kind"] == "client"
         self.guard: Guard = "python"
-        self._info: JsonObject = {
-            "v": 1,
-            "run_id": self.dir.run_id,
-            **info,
-            "seed": self.seed,
-            "strict": self.is_strict,
-            "source_run": self.source.run_id if self.source else None,
-            "records": self.records,
-            "watches_context": self.context.is_watched,
-            "default_model": source_info.get("default_model") or list(default_model(settings)),
-            "status": "running",
-            "started": utc_now(),
-            "versions": {"bernstein": __version__, "python": platform.python_version()},
-        }
+        self._info = self._first_info(info, source_info, settings)
         own_key, recorded_key = self._body_keys(settings)
         self.dir.write_info(self._info)
         self.store = DeterministicStore(
             record_to=self.dir.llm_calls if self.records and not self.is_wire else None,
-            replay_from=self.source.llm_calls if self.source else None,
+            replay_from=before.llm_calls if before else None,
             misses_to=self.dir.misses if self.source else None,
             blobs=sdd.blobs,
             key=own_key,
@@ -171,7 +166,7 @@ class OpenRun:
         )
         self.fixtures = FixtureStore(
             self.dir.fixtures,
-            self.source.fixtures if self.source else None,
+            before.fixtures if before else None,
             blobs=self.store.own_blobs,
             recorded_blobs=self.store.blobs,
         )
@@ -182,8 +177,10 @@ class OpenRun:
         )
         self.exchange_count = ExchangeCount()
         self.journal = EventJournal(self.dir.run_id, sdd.path, before_sync=self._sync_recording)
-        self.decisions = DecisionLog(self.dir.wal)
-        self.score = Score(self.source.journal if self.source and follows_score else None)
+        self.decisions = DecisionLog(self.dir.wal, self.resumed.decisions if self.resumed else 0)
+        self.score = Score(
+            before.journal if before and follows_score else None, goes_on=goes_on is not None
+        )
         self.hold = Hold(self.store.recording.rows) if self.source and not follows_score else None
         self.follows_score = follows_score
         self._unanswered = (
@@ -201,9 +198,41 @@ class OpenRun:
         if self.seed is not None:
             random.seed(self.seed)
 
+    def _hold(self, goes_on: RunDir | None) -> tuple[int, Resumed | None]:
+        """Take the run's lock; and what it has written, where it goes on."""
+        if goes_on is not None:
+            return hold_to_resume(goes_on, self.sdd, self._keys), Resumed(goes_on)
+        lock_fd = open_append(self.dir.lock)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_fd, None
+
+    def _first_info(
+        self, own: JsonObject, source_info: JsonObject, settings: Settings
+    ) -> JsonObject:
+        """What ``run.json`` says while the run is under way."""
+        if self.resumed is not None:
+            return {**source_info, "status": "running"}
+        return {
+            "v": 1,
+            "run_id": self.dir.run_id,
+            **own,
+            "seed": self.seed,
+            "strict": self.is_strict,
+            "source_run": self.source.run_id if self.source else None,
+            "records": self.records,
+            "watches_context": self.context.is_watched,
+            "default_model": source_info.get("default_model") or list(default_model(settings)),
+            "status": "running",
+            "started": utc_now(),
+            "versions": {"bernstein": __version__, "python": platform.python_version()},
+        }
+
     def _body_keys(self, settings: Settings) -> tuple[bytes | None, bytes | None]:
         """The keys of this run's bodies and of its source's; None where they are in the clear."""
         recorded, is_source_encrypted = None, False
+        if self.resumed is not None:
+            own = find_body_key(self.dir, self._keys)
+            return own, own
         if self.source is not None:
             recorded = find_body_key(self.source, self._keys)
             is_source_encrypted = self.source.read_info().get("body_key_sha256") is not None
@@ -293,7 +322,12 @@ class OpenRun:
         ``mutations`` of the model's context come behind them, and stand in the audit chain too.
         """
         with self.lock:
-            entries = self.journal.append_all([*rows, *self.context.mutations(mutations)], lane)
+            entries = [] if self.resumed is None else self.resumed.pass_over(rows, lane)
+            if len(entries) < len(rows) or mutations:
+                rest = rows[len(entries) :]
+                entries += self.journal.append_all(
+                    [*rest, *self.context.mutations(mutations)], lane
+                )
             self.row_count, self.head = entries[-1].index + 1, entries[-1].event_hash
             for entry in entries:
                 self.score.follow(entry)
@@ -312,7 +346,28 @@ class OpenRun:
             self.append(event.PROVIDER_STATE_CAPABILITY, payload)
         self.append(event.RUN_FINISHED, event.run_finished(status, reason, output))
 
+    def is_new(self, entry: JournalEntry) -> bool:
+        """Whether a row was written now, and not before the run went on."""
+        return self.resumed is None or entry.index >= self.resumed.count
+
     # --- calls
+
+    @property
+    def has_recording(self) -> bool:
+        """Whether there are recorded answers to look at: a replay's, or a run's that goes on."""
+        return self.source is not None or self.resumed is not None
+
+    def take_recorded(self, call: LlmCall, lane: str) -> CallRow | None:
+        """The recorded call that serves this one; in a recording there is none.
+
+        Raises:
+            ReplayMissError: In a strict replay there is none.
+        """
+        if not self.store.is_replay:
+            return None
+        if self.resumed is not None and not self.store.has_next(call, lane):
+            return None
+        return self.store.take(call, lane)
 
     def begin_call(self, call: LlmCall, lane: str, step_id: str | None) -> int:
         """Count and chain a call that begins; returns its ``seq``.
@@ -355,6 +410,7 @@ class OpenRun:
         lane: str,
         step_id: str | None,
         begun_s: float,
+        is_served: bool = False,
     ) -> None:
         """Record and chain a call's outcome; one that comes after the run's end is left out."""
         if self.pid != os.getpid():
@@ -363,22 +419,17 @@ class OpenRun:
             if self.is_closed:
                 return
             self._is_damaged = True  # until all rows of this answer are written
-            self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
+            if not (is_served and self.resumed is not None):
+                self.store.record(call, outcome, seq=seq, lane=lane, begun_s=begun_s)
             self.call_count += 1
             kind: Literal["ok", "error"] = "ok" if isinstance(outcome, LlmAnswer) else "error"
-            self.append(
-                event.MODEL_ANSWER,
-                event.model_answer(call.key, kind, outcome.digest()),
-                lane,
-            )
+            rows = [(event.MODEL_ANSWER, event.model_answer(call.key, kind, outcome.digest()))]
             usage = outcome.usage if isinstance(outcome, LlmAnswer) else None
             if usage is not None:
                 self.count_usage(usage)
-                self.append(
-                    event.MODEL_USAGE,
-                    event.model_usage(step_id, call.provider, call.model, usage.to_json()),
-                    lane,
-                )
+                used = event.model_usage(step_id, call.provider, call.model, usage.to_json())
+                rows.append((event.MODEL_USAGE, used))
+            self.append_all(rows, lane)
             self._is_damaged = False
 
     def count_usage(self, usage: Usage) -> None:
@@ -428,6 +479,14 @@ class OpenRun:
             # Not silently: whoever ran it is told, and the exit code is not 0.
             self.seal_problem = str(error)
 
+    def park(self) -> None:
+        """Let the run be as it is, to go on later: on disk, and not sealed.
+
+        A run that could not go on is as it was.
+        """
+        stopped = self.resumed is not None and self.resumed.problem is not None
+        self._close_files(None if stopped else "parked")
+
     def retain(self) -> None:
         """Let old runs go, as the settings say; after everything was read of this one.
 
@@ -437,7 +496,7 @@ class OpenRun:
         if self._retention is not None:
             prune_to(self.sdd, self._retention, self._keys, ending=self.dir.run_id)
 
-    def _close_files(self, status: event.RunStatus) -> None:
+    def _close_files(self, status: event.RunStatus | Literal["parked"] | None) -> None:
         with self.lock:
             self.is_closed = True
         self.journal.close()
@@ -447,7 +506,8 @@ class OpenRun:
         self.fixtures.close()
         self.decisions.close()
         self._held.close()
-        self.describe({"status": status, "finished": utc_now(), "head": self.head})
+        if status is not None:
+            self.describe({"status": status, "finished": utc_now(), "head": self.head})
         os.close(self._lock_fd)
 
     def coverage(self) -> Coverage | None:

@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 class DecisionLog:
     """The only writer of a run's ``wal.jsonl``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, passed: int = 0) -> None:
+        """Open a log; its first ``passed`` decisions are there, and will be made again."""
         self._fd = open_append(path)
         self._lock = threading.Lock()
         self._index = 0
+        self._passed = passed
 
     def append(self, decision: Decision, step_id: str, attempt: int, inputs: JsonObject) -> None:
         """Write one decision; ``inputs`` is digested, not kept."""
         with self._lock:
+            if self._index < self._passed:
+                self._index += 1
+                return
             row = {
                 "index": self._index,
                 "decision": decision,

@@ -43,8 +43,11 @@ class ScoreRow(NamedTuple):
 class Score:
     """Gives out turns to actors (the scheduler and the steps that run); safe for threads."""
 
-    def __init__(self, recorded: Path | None) -> None:
-        """Follow the journal ``recorded``; with None every turn is free, as in a recording."""
+    def __init__(self, recorded: Path | None, *, goes_on: bool = False) -> None:
+        """Follow the journal ``recorded``; with None every turn is free, as in a recording.
+
+        With ``goes_on`` it is the beginning of this very run: behind it every turn is free.
+        """
         rows = load_replay_events(recorded) if recorded is not None else ()
         self._rows: list[ScoreRow] = []
         self._agents: set[str] = set()
@@ -59,7 +62,8 @@ class Score:
         self._actors = 0
         self._away = 0
         self._is_cancelled = False
-        self._is_followed = recorded is not None
+        self._is_followed = recorded is not None and bool(self._rows or not goes_on)
+        self._goes_on = goes_on
         self._is_loose = False
         self._moved_s = time.monotonic()
         self._lock = threading.RLock()
@@ -115,6 +119,9 @@ class Score:
             if expected is not None and expected[:3] == found:
                 self._next += 1
                 self._moved_s = time.monotonic()
+                if self._goes_on and self._next == len(self._rows):
+                    self._is_followed = False
+                    self._wake()
             elif is_foreign:
                 self._loosen()
             else:

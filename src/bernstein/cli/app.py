@@ -43,7 +43,7 @@ class _App(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"bernstein.cli.{COMMANDS[cmd_name][0]}_command")
-        own = {"export": "export", "import": "import_"}
+        own = {name: name for name in ("approve", "deny", "export")} | {"import": "import_"}
         command: click.Command = getattr(module, own.get(cmd_name, "command"))
         return command
 
@@ -126,4 +126,5 @@ def print_json(value: object) -> None:
     """Print one JSON document on standard output."""
     import json  # noqa: PLC0415 - only where a machine reads
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True))
+    text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+    click.echo(text.encode("utf-8", "backslashreplace"))  # a lone surrogate is escaped

@@ -12,13 +12,15 @@ import click
 from bernstein.capture.models.registry import close_providers
 from bernstein.cli.app import Context, print_json
 from bernstein.cli.progress import make_observer
+from bernstein.errors import UsageError
 from bernstein.runner.plan_file import load_plan
 from bernstein.runner.report import RunOptions
+from bernstein.runner.resume import recorded_plan
 from bernstein.runner.session import PlanRun
 
 if TYPE_CHECKING:
     from bernstein.runner.plan import Plan
-    from bernstein.runner.report import RunReport
+    from bernstein.runner.report import RunReport, ToolsMode
 
 _EXAMPLE = """\b
 Examples:
@@ -26,17 +28,26 @@ Examples:
   BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml
   BERNSTEIN_REPLAY_RUN_ID=latest bernstein run plan.yaml
   bernstein run plan.yaml --dry-run
+  bernstein run --resume latest
 """
 
 
 @click.command("run", epilog=_EXAMPLE)
-@click.argument("plan_path", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("plan_path", metavar="[PLAN]", type=click.Path(path_type=Path), required=False)
+@click.option("--resume", metavar="RUN", help="Let a run go on that is parked, or that was killed.")
 @click.option("--model", metavar="PROVIDER:NAME", help="Let the built-in agent ask this model.")
 @click.option("--in-place", is_flag=True, help="Work in the folder itself, not in a copy.")
 @click.option("--exact", is_flag=True, help="In a replay, another interleaving diverges too.")
 @click.option(
     "--isolate", is_flag=True, help="Keep agents in namespaces without a network (Linux)."
 )
+@click.option(
+    "--tools",
+    type=click.Choice(["recorded", "rerun"]),
+    default="recorded",
+    help="In a replay: give what tools gave, or run them again and compare.",
+)
+@click.option("--wait", is_flag=True, help="Wait for approvals; do not park the run.")
 @click.option("--trust", is_flag=True, help="Let agents be driven by a recording of a stranger.")
 @click.option("--dry-run", is_flag=True, help="Print the task graph; ask no model, record nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -45,9 +56,12 @@ Examples:
 @click.pass_obj
 def command(
     context: Context,
-    plan_path: Path,
+    plan_path: Path | None,
+    resume: str | None,
     model: str | None,
     *,
+    tools: ToolsMode,
+    wait: bool,
     in_place: bool,
     exact: bool,
     isolate: bool,
@@ -58,12 +72,29 @@ def command(
     verbose: bool,
 ) -> int:
     """Run a plan and record it, or replay a recorded run of it."""
-    plan = load_plan(plan_path)
+    if (plan_path is None) == (resume is None):
+        raise UsageError("name a PLAN, or a run with --resume\n  for example: bernstein run p.yaml")
+    goes_on = None if resume is None else context.sdd.find_run(resume)
+    if goes_on is not None:
+        if model or in_place or isolate or dry_run or context.settings.replay_run_id:
+            raise UsageError("a run goes on as it began: leave the other options, and replays, out")
+        plan = recorded_plan(goes_on)
+        isolate = goes_on.read_info().get("isolated") is True
+    else:
+        assert plan_path is not None
+        plan = load_plan(plan_path)
     if dry_run:
         _print_graph(plan, as_json=as_json)
         return 0
     options = RunOptions(
-        model=model, in_place=in_place, exact=exact, trusts=trust, is_isolated=isolate
+        model=model,
+        in_place=in_place,
+        exact=exact,
+        trusts=trust,
+        is_isolated=isolate,
+        tools=tools,
+        waits=wait,
+        goes_on=goes_on,
     )
     with make_observer(plan, quiet=quiet or as_json) as observer:
         run = PlanRun(plan, context.sdd, context.settings, options, observer)
@@ -75,7 +106,8 @@ def command(
         print_json(report_json(report))
     elif not quiet:
         click.echo(_table(report, context, in_place=in_place))
-    elif report.failures:
+    elif report.failures or report.waiting:
+        sys.stderr.write("".join(f"waits for approval: {call}\n" for call in report.waiting))
         sys.stderr.write("".join(f"failed: {failure}\n" for failure in report.failures))
     _print_replay(report, verbose=verbose)
     return report.exit_code
@@ -96,6 +128,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
             for step_id, title, status, code in report.steps
         ],
         "failures": report.failures,
+        "waiting": report.waiting,
         "artifacts": report.artifacts,
         "usage": {
             "calls": report.calls,
@@ -149,7 +182,8 @@ def _print_replay(report: RunReport, *, verbose: bool) -> None:
 
 
 def _table(report: RunReport, context: Context, *, in_place: bool) -> str:
-    marks = {"ok": "ok", "error": "failed", "waiting": "not begun", "running": "cut"}
+    cut = "waits" if report.status == "parked" else "cut"
+    marks = {"ok": "ok", "error": "failed", "waiting": "not begun", "running": cut}
     rows = [(step_id, marks[status], code or "") for step_id, _, status, code in report.steps]
     widths = [max(len(row[n]) for row in [("step", "status", ""), *rows]) for n in (0, 1)]
     lines = [f"{'step':<{widths[0]}}  {'status':<{widths[1]}}"]
@@ -161,6 +195,10 @@ def _table(report: RunReport, context: Context, *, in_place: bool) -> str:
         f"{report.input_tokens} tokens in, {report.output_tokens} out{dollars}"
     )
     lines.append(f"head {report.head}")
+    if report.waiting:
+        lines += [f"  waits for approval: {call}" for call in report.waiting]
+        lines.append(f"  look at it: bernstein approve {report.run_id}")
+        lines.append(f"  then let it go on: bernstein run --resume {report.run_id}")
     if report.artifacts:
         lines.append(f"files in {report.workspace}: {', '.join(report.artifacts)}")
         own = context.settings.sdd_dir

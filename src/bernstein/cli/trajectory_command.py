@@ -28,6 +28,7 @@ _EXAMPLE = """\b
 Examples:
   bernstein trajectory latest
   bernstein trajectory latest --tool-calls
+  bernstein trajectory latest --usage
   bernstein trajectory events.jsonl --run-id r1
 """
 
@@ -35,6 +36,7 @@ Examples:
 @click.command("trajectory", epilog=_EXAMPLE)
 @click.argument("source", metavar="RUN | FILE | -", required=False)
 @click.option("--tool-calls", is_flag=True, help="Print the tool calls in place of the run.")
+@click.option("--usage", is_flag=True, help="Print what model calls used in place of the run.")
 @click.option("--json", "as_json", is_flag=True, help="Print it indented, for reading.")
 @click.option("--run-id", default="", help="Of a FILE or -: the run that its rows are of.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of an event.")
@@ -44,6 +46,7 @@ def command(
     source: str | None,
     *,
     tool_calls: bool,
+    usage: bool,
     as_json: bool,
     run_id: str,
     schema: bool,
@@ -60,9 +63,15 @@ def command(
         return 0
     if source is None:
         raise UsageError("name a run, a file or -\n  for example: bernstein trajectory latest")
+    if tool_calls and usage:
+        raise UsageError("--tool-calls and --usage are two folds\n  print one, then the other")
     with events_of(context, source, run_id) as events:
         if tool_calls:
             line = tool_calls_bytes(project_tool_calls(events))
+        elif usage:
+            from bernstein.fold.usage import project_usage  # noqa: PLC0415 - only here
+
+            line = project_usage(events).to_bytes()
         else:
             line = project(events).to_bytes()
     if as_json:

@@ -5,20 +5,25 @@ Integers only, and no member that is not named here. Bodies stand by their diges
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from bernstein.canonical import MAX_INT, JsonObject
 from bernstein.errors import UsageError
-from bernstein.events.trajectory import BillingStatus, ErrorCode, RunStatus, StepStatus
+from bernstein.events.trajectory import (
+    BillingStatus,
+    DenialReason,
+    ErrorCode,
+    RunStatus,
+    StepStatus,
+)
 
 # Of the schema: a change of the kinds or their members makes another one, and both are read.
 VERSION: Final = 1
 BANDS: tuple[BillingStatus, ...] = get_args(BillingStatus)
 
-DenialReason: TypeAlias = Literal["not_allowed", "refused", "budget_exceeded", "cancelled"]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INT)]
 # The length too: in Python `$` matches before a last line feed.
 Digest: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]

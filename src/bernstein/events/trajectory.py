@@ -14,6 +14,7 @@ RunStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["ok", "error"]
 BillingStatus: TypeAlias = Literal["metered", "priced", "estimated", "unsupported"]
 Decision: TypeAlias = Literal["schedule", "retry", "skip", "approve", "deny", "cancel", "finish"]
+DenialReason: TypeAlias = Literal["not_allowed", "refused"]
 ErrorCode: TypeAlias = Literal[
     "provider_error",
     "bad_answer",
@@ -50,8 +51,11 @@ PROVIDER_STATE_MUTATION = "provider_state_mutation"
 PROVIDER_STATE_CAPABILITY = "provider_state_capability"
 TOOL_APPROVED = "tool.approved"
 TOOL_DENIED = "tool.denied"
+TOOL_STARTED = "tool.started"
 # Rows that are on disk before execution goes on: what follows them cannot be taken back.
-DURABLE_EVENTS = frozenset({TOOL_PROPOSED, TOOL_APPROVED, TOOL_DENIED, PROVIDER_STATE_MUTATION})
+DURABLE_EVENTS = frozenset(
+    {TOOL_PROPOSED, TOOL_APPROVED, TOOL_DENIED, TOOL_STARTED, PROVIDER_STATE_MUTATION}
+)
 CHECKPOINT = "checkpoint"
 HTTP_REQUEST = "http.request"
 HTTP_RESPONSE = "http.response"
@@ -183,9 +187,15 @@ def tool_proposed(step_id: str, call_id: str, name: str, args: DigestRef) -> Jso
     return {"stepId": step_id, "toolCallId": call_id, "name": name, "args": args.to_json()}
 
 
-def tool_decided(call_id: str, actor: str) -> JsonObject:
+def tool_decided(call_id: str, actor: str, reason: DenialReason | None = None) -> JsonObject:
     """Who let a tool run, or did not: of ``tool.approved`` and of ``tool.denied``."""
-    return {"toolCallId": call_id, "actor": actor}
+    payload: JsonObject = {"toolCallId": call_id, "actor": actor}
+    return payload if reason is None else {**payload, "reason": reason}
+
+
+def tool_started(call_id: str) -> JsonObject:
+    """A tool is about to run: from here on it has run, whatever comes."""
+    return {"toolCallId": call_id}
 
 
 def tool_result(

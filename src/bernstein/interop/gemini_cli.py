@@ -100,7 +100,7 @@ def _take_call(call: JsonObject, key: str, telling: Telling) -> None:
     telling.propose(key, call.get("name"), call.get("args"))
     status = call.get("status")
     if status == "cancelled":
-        telling.deny(key, "user", "cancelled")
+        telling.deny(key, "user", "refused")
     result = first_of(call, "result", "resultDisplay")
     if result is not None:
         telling.say(result)

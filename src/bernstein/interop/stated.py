@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from bernstein.canonical import as_ref, digest_of_bytes
-from bernstein.events.payloads import DenialReason
+from bernstein.events.trajectory import DenialReason
 from bernstein.interop.members import body_bytes, is_own_id, parsed, part_of
 
 if TYPE_CHECKING:

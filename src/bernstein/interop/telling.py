@@ -21,8 +21,8 @@ from bernstein.wire.reported import Report
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from bernstein.events.payloads import DenialReason
     from bernstein.events.provider_state import MutationKind, Seen
+    from bernstein.events.trajectory import DenialReason
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Usage(
             self.cached_input_tokens,
             self.credits,
         ):
-            if not 0 <= count <= MAX_INT:
+            if type(count) is not int or not 0 <= count <= MAX_INT:
                 raise ValueError(f"{count} tokens or credits: no call can have used that")
 
     def to_json(self) -> JsonObject:

@@ -76,7 +76,9 @@ class DeterministicStore:
         self._misses_fd = open_append(misses_to) if misses_to else -1
         self._lock = threading.Lock()
         self._begun = 0
-        self._done = 0
+        # Behind those that are there, where a run goes on.
+        goes_on = record_to is not None and record_to == replay_from
+        self._done = len(self.recording.rows) if goes_on else 0
         # Set by a strict miss alone: from then on nothing is served.
         self.first_miss: ReplayMissError | None = None
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 Outcome: TypeAlias = Literal["ok", "error"]
+STEP_TOOL = "step_tool"  # the kind of what a tool of the built-in agent gave
 
 
 class Fixture(NamedTuple):
@@ -99,13 +100,15 @@ class FixtureStore:
             RecordingError: ``replay_from`` holds a line that is not a fixture.
         """
         self._queues: dict[tuple[str, str, str], deque[Fixture]] = {}
+        self._count = 0
         if replay_from is not None:
             self._load(replay_from)
         self._record_to = record_to
         self._blobs = blobs
         self._recorded_blobs = recorded_blobs
         self._fd = -1
-        self._seq = 0
+        # Behind those that are there, where a run goes on.
+        self._seq = self._count if replay_from == record_to else 0
         self._lock = threading.Lock()
 
     def _load(self, path: Path) -> None:
@@ -122,6 +125,7 @@ class FixtureStore:
                 found.append((at, fixture))
             except (CanonicalError, KeyError, TypeError) as error:
                 raise RecordingError(f"{path}, line {number} is damaged: {error}") from error
+        self._count = len(found)
         for at, fixture in sorted(found, key=lambda pair: pair[1].seq):
             self._queues.setdefault(at, deque()).append(fixture)
 

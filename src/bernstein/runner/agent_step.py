@@ -27,7 +27,6 @@ from bernstein.canonical import (
 from bernstein.capture.gateway.launcher import FIXED
 from bernstein.capture.gateway.seat import Seat, SeatOptions
 from bernstein.events import trajectory as event
-from bernstein.files import remove_tree
 from bernstein.recording.session_events import append_events
 from bernstein.runner.recorded_agents import RecordedAgent, read_recorded_agents
 from bernstein.runner.workspace import make_agent_copy
@@ -88,11 +87,6 @@ class AgentSteps:
         if self.run.source is not None:
             self.recorded = read_recorded_agents(self.run.source.journal)
 
-    def _is_of_workspace(self, repository: Path) -> bool:
-        """Whether a repository is the workspace's own: in place, or made for this run."""
-        own = self.run.dir.workspace
-        return not self.workspace.is_relative_to(own) or repository == own.resolve()
-
     def notes(self) -> list[str]:
         """What a user is told of the agents at the end of the run."""
         said = []
@@ -107,10 +101,6 @@ class AgentSteps:
                 said.append(f"{lane}: a request that was recorded did not come in its order")
         return said
 
-    def clear(self) -> None:
-        """Take away the folders in which agents worked."""
-        remove_tree(self.run.dir.path / "agents")
-
     def prepare(self, unit: Unit) -> AgentAttempt:
         """Make what one attempt needs, in its turn: it sees the files that are there now.
 
@@ -119,10 +109,7 @@ class AgentSteps:
         """
         step, lane = unit.step, unit.unit_id
         adapter = find_adapter(step.cli, step.command)
-        folder = self.run.dir.path / "agents" / lane.replace("/", ".")
-        copy = make_agent_copy(
-            self.workspace, folder / "workspace", self.left_out, self._is_of_workspace
-        )
+        copy = make_agent_copy(self.run.dir, self.workspace, lane, self.left_out)
         if lane not in self.seats:
             options = SeatOptions(
                 lane=lane,
@@ -260,7 +247,9 @@ class AgentAttempt:
         requests = self._seat.wire.request_count - self._begun_requests
         if requests < self._recorded.requests or self._seat.is_serving:
             return None
-        seen = len(self._seen.tools) + len(self._seen.reports)
+        tools = self._seen.tools.values()
+        ended = sum(use.is_denied or use.ok is not None for use in tools)
+        seen = len(tools) + ended + len(self._seen.reports)
         return self._after(self._recorded.end_signal, is_ready=seen >= self._recorded.seen)
 
     def _after(self, number: int, *, is_ready: bool) -> int | None:
@@ -306,7 +295,8 @@ class AgentAttempt:
         if ended.was_timed_out or was_up:
             return "timeout", None
         if ended.code < 0:
-            return "killed", 128 - ended.code
+            was_asked = recorded.outcome == "failed" and self._settled_s is not None
+            return "failed" if was_asked else "killed", 128 - ended.code
         is_whole = self._adapter.read is None or self._seen.is_whole
         if ended.code == 0 and is_whole and not self._seen.is_error:
             return "ok", 0

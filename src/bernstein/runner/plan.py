@@ -11,14 +11,13 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject
 
-# What no step may write: the history of the folder, and the evidence of its runs.
-PRIVATE_FOLDERS = (".git", ".sdd")
 Cli: TypeAlias = Literal["auto", "builtin", "claude", "codex", "gemini", "command"]
 CLIS = ("auto", "builtin", "claude", "codex", "gemini", "command")
 
 
-# How long an agent may take for a step.
+# How long an agent may take for a step, and how often a model may ask for tools in one.
 DEFAULT_TIMEOUT_S = 1800
+DEFAULT_MAX_TURNS = 20
 
 
 class Signal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,6 +54,14 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     signals: tuple[Signal, ...] = ()
     command: tuple[str, ...] = ()
     timeout_s: int = DEFAULT_TIMEOUT_S
+    tools: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
+    max_turns: int = DEFAULT_MAX_TURNS
+
+    @property
+    def is_one_task(self) -> bool:
+        """Whether it is done as a whole, and not made tasks of: how is whose business does it."""
+        return self.has_agent or bool(self.tools)
 
     @property
     def has_agent(self) -> bool:
@@ -87,6 +94,21 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     def steps(self) -> tuple[Step, ...]:
         """Every step, in the plan's order."""
         return tuple(step for stage in self.stages for step in stage.steps)
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether programs of others do any of its steps."""
+        return any(step.has_agent for step in self.steps)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the built-in agent has tools in any of its steps."""
+        return any(step.tools and not step.has_agent for step in self.steps)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody is asked about any of its tools."""
+        return any(step.approve for step in self.steps)
 
     def with_agents(self, auto: str) -> Plan:
         """The plan with ``auto`` replaced by what it stands for."""

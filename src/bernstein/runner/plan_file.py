@@ -7,19 +7,19 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 
 from bernstein.agents.command import PLACES, unknown_place
+from bernstein.agents.tools import TOOL_NAMES
 from bernstein.errors import PlanError
-from bernstein.runner.plan import CLIS, PRIVATE_FOLDERS, Plan, Signal, Stage, Step
-from bernstein.runner.yaml_node import Node, listed, refuse_bombs
+from bernstein.runner.plan import CLIS, Plan, Signal, Stage, Step
+from bernstein.tree import PRIVATE_FOLDERS
+from bernstein.yaml_node import Node, listed, parse_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from bernstein.canonical import JsonObject
 
-MAX_PLAN_BYTES = 4 * 2**20
 MAX_AGENTS = 64
 MAX_COMMAND_BYTES = 64 * 1024
 LEVELS = {"scope": ("small", "medium", "large"), "complexity": ("low", "medium", "high")}
@@ -48,29 +48,10 @@ def parse_plan(data: bytes, file: str) -> Plan:
     Raises:
         PlanError: It is not a plan.
     """
-    if len(data) > MAX_PLAN_BYTES:
-        raise PlanError(f"a plan is at most {MAX_PLAN_BYTES} bytes", file=file)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise PlanError("a plan is UTF-8; this byte is not", file=file, line=line) from error
-    try:
-        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise PlanError(
-            f"not YAML: {error.problem or error.context}",
-            file=file,
-            line=mark.line + 1 if mark else 1,
-            column=mark.column + 1 if mark else 1,
-        ) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise PlanError(f"not YAML: {error or 'nested too deeply'}", file=file) from error
+    root = parse_yaml(data, file, "plan", PlanError)
     if root is None:
         raise PlanError("the plan is empty; it needs stages, or a goal", file=file)
-    refuse_bombs(root, file)
-    return _plan(Node(root, file, "the plan"))
+    return _plan(root)
 
 
 _PLAN_KEYS = (
@@ -88,6 +69,9 @@ _PLAN_KEYS = (
     "files",
     "command",
     "timeout",
+    "tools",
+    "approve",
+    "max_turns",
     "stages",
 )
 _STAGE_KEYS = ("name", "description", "depends_on", "steps")
@@ -107,6 +91,9 @@ _STEP_KEYS = (
     "retries",
     "command",
     "timeout",
+    "tools",
+    "approve",
+    "max_turns",
     "completion_signals",
 )
 # What each signal type needs beside its type; `run` is another word for `command`.
@@ -136,7 +123,7 @@ def _plan(root: Node) -> Plan:
         constraints=tuple(n.line_of_text() for n in m["constraints"].texts())
         if "constraints" in m
         else (),
-        budget_credits=_budget(m["budget"]) if "budget" in m else None,
+        budget_credits=m["budget"].micro_dollars() if "budget" in m else None,
         max_agents=m["max_agents"].integer(1, MAX_AGENTS) if "max_agents" in m else 4,
         stages=stages,
     )
@@ -159,11 +146,24 @@ def _step_settings(m: dict[str, Node], defaults: JsonObject) -> JsonObject:
         settings["max_tokens"] = m["max_tokens"].integer(1, 2**20)
     if "retries" in m:
         settings["retries"] = m["retries"].integer(0, 20)
+    for name in ("tools", "approve"):
+        if name in m:
+            settings[name] = _tool_names(m[name])
+    if "max_turns" in m:
+        settings["max_turns"] = m["max_turns"].integer(1, 1000)
     return settings
+
+
+def _tool_names(node: Node) -> tuple[str, ...]:
+    """Names of tools, in the order of their kinds: their order in the plan means nothing."""
+    named = [item.choice(TOOL_NAMES) for item in node.texts()]
+    return tuple(name for name in TOOL_NAMES if name in named)
 
 
 def _for_its_agent(settings: JsonObject, where: Node) -> JsonObject:
     """The settings of one step: what is for another agent than its own is left out."""
+    if settings["cli"] not in {"builtin", "auto"}:
+        settings = {n: v for n, v in settings.items() if n not in {"tools", "approve", "max_turns"}}
     if settings["cli"] == "command":
         if not settings.get("command"):
             where.fail("`cli: command` needs a `command:`, a list of arguments")
@@ -197,15 +197,6 @@ def _goal_stage(m: dict[str, Node], goal: str, settings: JsonObject) -> Stage:
         **_for_its_agent(settings, m["goal"]),
     )
     return Stage("goal", "goal", "", (), (step,))
-
-
-def _budget(node: Node) -> int:
-    """Micro-dollars of ``"$15"``, ``15`` or ``1.50``."""
-    text = node.node.value if isinstance(node.node, yaml.ScalarNode) else ""
-    found = re.fullmatch(r"\$?\s*(\d{1,9})(?:\.(\d{1,6}))?", text)
-    if found is None:
-        node.fail(f'budget: expected dollars, as "$15" or 1.50; got {node.shown()}')
-    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
 def _files(m: dict[str, Node]) -> tuple[str, ...]:
@@ -341,6 +332,15 @@ def _step(draft: _Draft, depends_on: tuple[str, ...], defaults: JsonObject) -> S
     settings = _for_its_agent(_step_settings(m, defaults), m.get("cli", draft.node))
     if "command" in m and settings["cli"] != "command":
         m["command"].fail(f"`command:` is for `cli: command`; this step has {settings['cli']!r}")
+    for name in ("tools", "approve", "max_turns"):
+        if name in m and settings["cli"] not in {"builtin", "auto"}:
+            m[name].fail(
+                f"`{name}:` is for the built-in agent; this step has `cli: {settings['cli']}`"
+            )
+    for name in settings.get("approve", ()):
+        if name not in settings.get("tools", ()):
+            where = m.get("approve", draft.node)
+            where.fail(f"approve: {name} is none of the step's tools; name it in `tools:` too")
     for name, levels in LEVELS.items():
         if name in m:
             settings[name] = m[name].choice(levels)

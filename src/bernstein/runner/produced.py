@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Literal
 
 from bernstein.agents.builtin import read_earlier, write_artifact
@@ -31,6 +32,7 @@ class Produced:
         self._steps = {step.step_id: step for step in plan.steps}
         self._workspace = workspace
         self._of_task: dict[str, tuple[str, ...]] = {}
+        self._changed: set[str] = set()
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Note which files tasks are to write."""
@@ -43,6 +45,7 @@ class Produced:
             UnsafePathError: One would leave it, or cannot be written.
         """
         for artifact in artifacts:
+            self._keep_original(artifact.path)
             write_artifact(artifact, self._workspace)
             self._chain(lane, artifact.path, artifact.content)
 
@@ -53,6 +56,8 @@ class Produced:
             UnsafePathError, WorkspaceError: It cannot be.
         """
         changes = copy.changes()
+        for change in changes:
+            self._keep_original(change.path)
         copy.merge(changes)
         written = []
         for change in changes:
@@ -79,8 +84,20 @@ class Produced:
 
     def _of_step(self, step: Step) -> tuple[str, ...]:
         """The declared files of a step, and those that an agent wrote for it."""
-        by_agent = self._of_task.get(single_task(step).task_id, ()) if step.has_agent else ()
+        by_agent = self._of_task.get(single_task(step).task_id, ()) if step.is_one_task else ()
         return (*step.files, *by_agent)
+
+    def _keep_original(self, path: str) -> None:
+        """Keep a file as the run began with it, so that the run can go on from its beginning."""
+        kept, now = self._run.dir.originals / path, self._workspace / path
+        in_place = not self._workspace.is_relative_to(self._run.dir.path)
+        if in_place or path in self._changed or not (now.is_symlink() or now.is_file()):
+            self._changed.add(path)
+            return
+        self._changed.add(path)
+        if not (kept.is_symlink() or kept.exists()):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(now, kept, follow_symlinks=False)
 
     def _chain(
         self, lane: str, path: str, content: bytes, kind: Literal["link", "exec"] | None = None

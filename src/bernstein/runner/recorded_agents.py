@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from bernstein.events.trajectory import AgentOutcome
 
 _REQUESTS = frozenset({event.MODEL_CALL, event.HTTP_REQUEST})
-_SEEN = frozenset({event.TOOL_PROPOSED, event.PROVIDER_STATE_MUTATION})
+_SEEN = frozenset(
+    {event.TOOL_PROPOSED, event.TOOL_DENIED, event.TOOL_RESULT, event.PROVIDER_STATE_MUTATION}
+)
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class RecordedAgent:
 
     Attributes:
         requests: How many requests it made.
-        seen: How many tools and changes its output showed.
+        seen: How many tools, ends of tools and changes its output showed.
         outcome: How it ended; None where the run ended before.
         exit_code: With what.
     """
@@ -39,7 +41,12 @@ class RecordedAgent:
         """The signal that ends it again in a replay; None where it ends by itself."""
         if self.outcome == "killed" and self.exit_code is not None:
             return self.exit_code - 128
-        return signal.SIGTERM if self.outcome in {"timeout", "cancelled"} else None
+        if self.outcome == "cancelled":
+            return signal.SIGKILL  # as then: a client that may end well tells more than it did
+        if self.outcome == "failed" and self.exit_code in {130, 143}:
+            # It was asked to end, by somebody, and said so by its exit code.
+            return self.exit_code - 128
+        return signal.SIGTERM if self.outcome == "timeout" else None
 
 
 def read_recorded_agents(journal: Path) -> dict[tuple[str, int], RecordedAgent]:

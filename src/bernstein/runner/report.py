@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from bernstein.chain.compare import Comparison
 from bernstein.errors import ReplayMissError
@@ -13,8 +13,13 @@ from bernstein.recording.coverage import Coverage
 
 if TYPE_CHECKING:
     from bernstein.events.trajectory import ErrorCode
+    from bernstein.rundir import RunDir
     from bernstein.runner.plan import Plan
     from bernstein.runner.schedule import Unit
+
+
+# In a replay: what tools gave is told as recorded, or they are run again and compared.
+ToolsMode: TypeAlias = Literal["recorded", "rerun"]
 
 
 class Observer(Protocol):
@@ -36,8 +41,8 @@ class RunReport:
 
     Attributes:
         run_id, head, rows: The run, its journal's head and length.
-        status: completed, failed or cancelled.
-        exit_code: 0; 1 a step failed or the replay diverged; 3 a strict miss; 130 or 143.
+        status: completed, failed or cancelled; parked where it waits for an operator.
+        exit_code: 0; 1 a step failed or the replay diverged; 2 parked; 3 a strict miss; 130 or 143.
         steps: For each step of the plan its id, title, status and code.
         failures: A line on each unit that failed for good.
         artifacts: Files that tasks wrote, by path.
@@ -46,6 +51,7 @@ class RunReport:
         miss: The miss that ended a strict replay.
         seal_problem: What kept the run from being sealed.
         notes: What is to be known of the agents.
+        waiting: The calls of a parked run that an operator has to decide on.
         context_note: A line on changes of the context that were to be suppressed, or "".
         has_other_plan: The plan of a replay is not the recorded one.
         has_other_tree: The folder of a replay is not as it was when the run was recorded.
@@ -54,7 +60,7 @@ class RunReport:
     run_id: str
     run_path: Path
     workspace: Path
-    status: event.RunStatus
+    status: event.RunStatus | Literal["parked"]
     exit_code: int
     head: str
     rows: int
@@ -73,6 +79,7 @@ class RunReport:
     seal_problem: str | None
     notes: list[str]
     context_note: str
+    waiting: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,9 @@ class RunOptions:
         exact: Whether another interleaving diverges too.
         trusts: Whether a recording drives agents that nobody whom this user trusts has sealed.
         is_isolated: Whether agents are kept in namespaces of their own.
+        tools: What a replay does with tools.
+        waits: Whether it waits for an operator, and does not park.
+        goes_on: The run, where one that was parked or ended early goes on.
         folder: The folder that the run works on.
     """
 
@@ -93,4 +103,7 @@ class RunOptions:
     exact: bool = False
     trusts: bool = False
     is_isolated: bool = False
+    tools: ToolsMode = "recorded"
+    waits: bool = False
+    goes_on: RunDir | None = None
     folder: Path = field(default_factory=Path.cwd)

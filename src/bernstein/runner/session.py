@@ -8,72 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import traceback
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
-from bernstein.agents.builtin import (
-    Artifact,
-    BadAnswerError,
-    TaskBrief,
-    do_task,
-)
 from bernstein.agents.registry import choose_installed, find_adapter
 from bernstein.canonical import digest_of
 from bernstein.capture.gateway.launcher import Launcher
-from bernstein.capture.llm import aask
-from bernstein.capture.models.base import ModelName, parse_model_name
+from bernstein.capture.models.base import parse_model_name
 from bernstein.capture.models.registry import find_provider
-from bernstein.capture.program import CallScope
 from bernstein.capture.run import OpenRun
 from bernstein.chain.compare import Comparison
-from bernstein.errors import (
-    BernsteinError,
-    BudgetError,
-    ProviderError,
-    ReplayMissError,
-    UnsafePathError,
-    UsageError,
-    WorkspaceError,
-)
+from bernstein.errors import BernsteinError, ReplayMissError, UsageError
 from bernstein.events import trajectory as event
-from bernstein.runner.decompose import (
-    Task,
-    decompose_call,
-    max_tasks,
-    parse_tasks,
-    single_task,
-)
+from bernstein.files import remove_tree
+from bernstein.runner.decompose import Task
 from bernstein.runner.plan import CLIS
-from bernstein.runner.produced import Produced
 from bernstein.runner.report import Observer, RunOptions, RunReport
 from bernstein.runner.schedule import Decided, Schedule, StageDone, Transition, Unit
-from bernstein.runner.signals import file_signal_problem, run_command
-from bernstein.runner.workspace import Workspace, folder_in_place, make_workspace
-from bernstein.settings import provider_secrets, wants_tracebacks
-from bernstein.wire.secrets import Redactor
+from bernstein.runner.units import Units, model_of
+from bernstein.runner.workspace import (
+    Workspace,
+    folder_in_place,
+    make_workspace,
+    restore_workspace,
+)
+from bernstein.settings import wants_tracebacks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from bernstein.events.trajectory import AgentOutcome, ErrorCode
+    from bernstein.events.trajectory import ErrorCode
     from bernstein.rundir import SddDir
-    from bernstein.runner.agent_step import AgentAttempt, AgentResult, AgentSteps
-    from bernstein.runner.plan import Plan, Step
+    from bernstein.runner.plan import Plan
+    from bernstein.runner.units import Brief
     from bernstein.settings import Settings
 
 AGENT_ID = "bernstein"
-Brief: TypeAlias = "TaskBrief | AgentAttempt | BernsteinError | None"
-_CODES: dict[AgentOutcome, ErrorCode] = {
-    "failed": "agent_failed",
-    "killed": "agent_failed",
-    "cancelled": "cancelled",
-    "timeout": "timeout",
-    "context_exhausted": "context_exhausted",
-}
-_CALL_RETRIES = 2
+_PARK_S = 0.2  # how often it is looked whether all that is left waits for an operator
 
 
 class PlanRun:
@@ -87,19 +57,18 @@ class PlanRun:
         self._observer = observer
         auto = _auto_agent(sdd, settings)
         self._plan = plan = plan.with_agents(auto)
-        self._has_agents = any(step.has_agent for step in plan.steps)
         self._run = OpenRun(
             sdd,
             settings,
             {"kind": "plan", "plan": {"name": plan.name, "value": plan.to_json()}, "auto": auto},
             follows_score=True,
-            has_agents=self._has_agents,
+            has_agents=plan.has_agents,
+            goes_on=options.goes_on,
         )
         self._run.budget_credits = plan.budget_credits
-        if self._has_agents:
+        if plan.has_agents:
             self._run.guard = "netns" if options.is_isolated else "proxy"
         self._schedule = Schedule(plan)
-        self._failures: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BernsteinError | None = None
         self._missed: str | None = None
@@ -113,21 +82,43 @@ class PlanRun:
                 ``failed``.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        for number in signals:
             loop.add_signal_handler(number, self._on_signal, number)
-        source = self._run.source
+        run = self._run
+        source = run.source
         recorded = source.read_info().get("signal") if source is not None else None
         self._run.score.on_cancel = lambda: loop.call_soon_threadsafe(self._end_alike, recorded)
         try:
             self._begin()
             while self._tasks:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                bound_s = _PARK_S if self._plan.asks else None
+                await asyncio.wait(
+                    self._tasks, timeout=bound_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if len(self._units.waiting) == len(self._tasks) > 0 and not self._options.waits:
+                    return await self._park()
+            if run.resumed is not None and run.resumed.problem is not None:
+                run.park()
+                raise run.resumed.problem
             return self._end()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in signals:
                 loop.remove_signal_handler(number)
 
     # --- begin and end
+
+    async def _park(self) -> RunReport:
+        """Leave the run as it is: all that is left of it waits for an operator."""
+        waiting = [call.call_id for call in self._units.waiting.values()]
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        remove_tree(self._run.dir.agents)
+        self._run.park()
+        return self._report("parked", 2, None, waiting)
 
     def _begin(self) -> None:
         run = self._run
@@ -136,100 +127,97 @@ class PlanRun:
                 run.default_model = parse_model_name(self._options.model)
             own = [step for step in self._plan.steps if not step.has_agent]
             if run.source is None:
-                for name in sorted({self._model_of(step) for step in own}):
+                for name in sorted({model_of(run, self._options, step) for step in own}):
                     find_provider(*name)
             for step in self._plan.steps:
                 if step.has_agent:
                     find_adapter(step.cli, step.command)
-            if self._has_agents and self._options.is_isolated:
+            runs_programs = self._plan.has_agents or self._plan.has_tools
+            if runs_programs and self._options.is_isolated:
                 Launcher(is_isolated=True).close()  # it can be done here, or nothing is begun
-            if self._has_agents and not self._options.trusts:
+            reruns = self._plan.has_tools and self._options.tools == "rerun"
+            if (self._plan.has_agents or reruns) and not self._options.trusts:
                 # Isolated ones too: they have no network, and all of the user's files.
                 run.refuse_untrusted()
             self._workspace = self._make_workspace()
-            self._produced = Produced(run, self._plan, self._workspace.path)
-            self._agents = self._make_agents() if self._has_agents else None
+            self._units = Units(
+                run,
+                self._plan,
+                self._options,
+                self._observer,
+                self._schedule,
+                self._workspace.path,
+                self._settings.keys_dir,
+            )
         except BernsteinError:
-            run.discard()
+            if run.resumed is None:
+                run.discard()
+            else:
+                run.park()
             raise
         self._observer.run_opened(run.dir.run_id, self._plan)
-        run.describe({"tree": self._workspace.tree_digest})
+        run.describe({"tree": self._workspace.tree_digest, "isolated": self._options.is_isolated})
         run.append(event.RUN_STARTED, event.run_started(AGENT_ID, digest_of(self._plan.to_json())))
         self._apply(self._schedule.start())
 
-    def _make_agents(self) -> AgentSteps:
-        from bernstein.runner.agent_step import AgentSteps  # noqa: PLC0415 - a server is heavy
-
-        run = self._run
-        # What an isolated agent finds empty.
-        hidden = [run.sdd.path, self._settings.keys_dir]
-        return AgentSteps(
-            run,
-            self._plan,
-            self._workspace.path,
-            Redactor(provider_secrets()),
-            self._options.is_isolated,
-            hidden if run.source is None else [*hidden, run.source.path],
-            self._own_source(),
-        )
-
-    def _own_source(self) -> Path | None:
-        """Where in the folder the recording lies, if it does: a saved one was not there then."""
-        source, folder = self._run.source, self._options.folder.resolve()
-        if source is None or not source.path.resolve().is_relative_to(folder):
-            return None
-        return source.path.resolve().relative_to(folder)
-
     def _make_workspace(self) -> Workspace:
+        if self._run.resumed is not None:
+            return restore_workspace(self._run.dir)
         if self._options.in_place:
             return folder_in_place(self._options.folder)
         return make_workspace(self._run.dir, self._options.folder)
-
-    def _model_of(self, step: Step) -> ModelName:
-        if step.model is None or self._options.model:
-            return self._run.default_model
-        return parse_model_name(step.model)
 
     def _end(self) -> RunReport:
         run, status, reason = self._run, self._final_status(), self._final_reason()
         if status != "completed":
             self._apply(self._schedule.cancel(self._missed))
-        produced = self._produced.digests
+        produced = self._units.produced.digests
         output = digest_of(produced) if produced else None
-        if self._agents is not None:
-            self._agents.clear()
+        remove_tree(run.dir.agents)
         run.append_end(status, reason, output)
         run.close(status)
         if isinstance(self._error, UsageError):
             raise self._error
-        coverage, comparison = run.coverage(), run.comparison()
+        comparison = run.comparison()
+        report = self._report(status, self._exit_code(status, comparison), comparison, [])
         run.retain()
+        return report
+
+    def _report(
+        self,
+        status: event.RunStatus | Literal["parked"],
+        exit_code: int,
+        comparison: Comparison | None,
+        waiting: list[str],
+    ) -> RunReport:
+        run, produced = self._run, self._units.produced.digests
         statuses = self._schedule.statuses()
         return RunReport(
             run_id=run.dir.run_id,
             run_path=run.dir.path,
             workspace=self._workspace.path,
             status=status,
-            exit_code=self._exit_code(status, comparison),
+            exit_code=exit_code,
             head=run.head,
             rows=run.row_count,
             steps=[
                 (step.step_id, step.title, *statuses[step.step_id]) for step in self._plan.steps
             ],
-            failures=self._failures,
+            failures=self._units.failures,
             artifacts=dict(sorted(produced.items())),
             calls=run.call_count,
             input_tokens=run.input_tokens,
             output_tokens=run.output_tokens,
             credits=run.spent_credits,
-            coverage=coverage,
+            coverage=run.coverage(),
             comparison=comparison,
             miss=run.store.first_miss,
             has_other_tree=self._has_other_tree(),
             has_other_plan=self._has_other_plan(),
             seal_problem=run.seal_problem,
-            notes=[] if self._agents is None else self._agents.notes(),
+            notes=self._units.notes(),
             context_note=run.context.note(),
+            waiting=waiting,
         )
 
     def _has_other_tree(self) -> bool:
@@ -278,7 +266,9 @@ class PlanRun:
                     self._run.append(
                         event.CHECKPOINT,
                         event.checkpoint(
-                            f"stage/{stage.stage_id}", stage.name, digest_of(self._produced.digests)
+                            f"stage/{stage.stage_id}",
+                            stage.name,
+                            digest_of(self._units.produced.digests),
                         ),
                     )
                 else:
@@ -314,27 +304,12 @@ class PlanRun:
     def _start(self, unit: Unit) -> None:
         self._observer.unit_started(unit)
         self._run.score.enter()
-        # What the task is told is fixed here, in the row's turn, not when its request is made.
-        brief: TaskBrief | AgentAttempt | BernsteinError | None = None
-        if unit.task is not None and unit.step.has_agent:
-            brief = self._prepare_agent(unit)
-        elif unit.task is not None:
-            brief = self._brief(unit, unit.task)
+        brief = self._units.prepare(unit)
         task = asyncio.get_running_loop().create_task(
             self._work(unit, brief), name=unit.step.step_id
         )
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
-
-    def _prepare_agent(self, unit: Unit) -> AgentAttempt | BernsteinError:
-        """What an agent's attempt needs; what keeps it from being made is raised in its task."""
-        assert self._agents is not None
-        try:
-            attempt = self._agents.prepare(unit)
-        except BernsteinError as error:
-            return error
-        self._run.append(event.AGENT_STARTED, attempt.started(), unit.unit_id)
-        return attempt
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -358,7 +333,7 @@ class PlanRun:
                 "  see where with BERNSTEIN_DEBUG=1, and report it"
             )
         if not isinstance(error, ReplayMissError):
-            self._failures.append(str(error))
+            self._units.failures.append(str(error))
         self._error = self._error or error
         for task in self._tasks:
             task.cancel()
@@ -378,174 +353,12 @@ class PlanRun:
 
     async def _work(self, unit: Unit, brief: Brief) -> None:
         """Do a unit, then write what follows from its outcome."""
-        code: ErrorCode
-        try:
-            transitions = await self._outcome(unit, brief)
-        except ProviderError as error:
-            code, detail = "provider_error", str(error)
-        except BadAnswerError as error:
-            code, detail = "bad_answer", str(error)
-        except BudgetError as error:
-            code, detail = "budget_exceeded", str(error).split("\n", 1)[0]
-        except UnsafePathError as error:
-            code, detail = "file_refused", str(error)
-        else:
-            await self._turn(unit.unit_id)
-            with self._run.rows():
-                self._apply(transitions())
-            return
-        await self._turn(unit.unit_id)
-        self._apply(self._failed(unit, code, detail))
-
-    def _failed(self, unit: Unit, code: ErrorCode, detail: str) -> list[Transition]:
-        self._observer.unit_ended(unit, code, detail)
-        transitions = self._schedule.failed(unit, code, detail)
-        if not any(isinstance(t, Decided) and t.decision == "retry" for t in transitions):
-            self._failures.append(f"{unit.unit_id}: {code}: {detail}")
-        return transitions
-
-    async def _outcome(self, unit: Unit, brief: Brief) -> Callable[[], list[Transition]]:
-        """Do the unit's work; what is returned tells the schedule, once it is the lane's turn."""
-        scope = CallScope(self._run, unit.unit_id, unit.unit_id)
-        if isinstance(brief, BernsteinError):
-            raise brief
-        if brief is not None and not isinstance(brief, TaskBrief):
-            result = await self._run_agent(unit, brief)
-            return lambda: self._agent_done(unit, result)
-        if unit.kind == "decompose" and unit.step.has_agent:
-            # A whole step is one task to it: how it goes about it is its own business.
-            return lambda: self._decomposed(unit, [single_task(unit.step)])
-        if unit.kind == "decompose":
-            tasks = await self._decompose(unit.step, scope)
-            return lambda: self._decomposed(unit, tasks)
-        if brief is not None:
-            artifacts = await do_task(brief, self._workspace.path, scope)
-            return lambda: self._task_done(unit, artifacts)
-        broken = await self._check(unit, scope)
-        if broken:
-            return lambda: self._failed(unit, "signal_failed", "; ".join(broken))
-        return lambda: self._done(unit)
-
-    async def _run_agent(self, unit: Unit, attempt: AgentAttempt) -> AgentResult:
-        """Run an agent to its end, and chain what was seen of it in its turn."""
-        score, ended = self._run.score, None
-        score.go_away()
-        try:
-            ended = await attempt.work()
-        except BaseException:
-            # Cancelled, or after a miss: what was seen is chained all the same.
-            attempt.finish(None)
-            raise
-        finally:
-            score.come_back()
-        await self._turn(unit.unit_id)
-        result = attempt.finish(ended)
-        if result.outcome == "cancelled":
-            await self._turn(unit.unit_id)  # which does not come: the run is cancelled here
-        return result
-
-    def _agent_done(self, unit: Unit, result: AgentResult) -> list[Transition]:
-        """Bring over what an agent changed, and say how the unit ended."""
-        code = _CODES.get(result.outcome)
-        try:
-            if code is None:
-                self._produced.bring_over(unit.unit_id, result.copy)
-        except (UnsafePathError, WorkspaceError) as error:
-            return self._failed(unit, "file_refused", str(error).split("\n", 1)[0])
-        finally:
-            result.copy.remove()
-        return self._done(unit) if code is None else self._failed(unit, code, result.detail)
-
-    def _decomposed(self, unit: Unit, tasks: list[Task]) -> list[Transition]:
-        self._observer.unit_ended(unit, None, "")
-        self._produced.expect(tasks)
-        step_id = unit.step.step_id
-        self._run.append(
-            event.STEP_DECOMPOSED,
-            event.step_decomposed(step_id, len(tasks), digest_of(msgspec.to_builtins(tasks))),
-            step_id,
-        )
-        return self._schedule.decomposed(unit, tasks)
-
-    def _task_done(self, unit: Unit, artifacts: list[Artifact]) -> list[Transition]:
-        """Put a task's files into the workspace: now, in its turn, so in the order of the rows."""
-        try:
-            self._produced.write(unit.unit_id, artifacts)
-        except UnsafePathError as error:
-            return self._failed(unit, "file_refused", str(error))
-        return self._done(unit)
-
-    def _done(self, unit: Unit) -> list[Transition]:
-        self._observer.unit_ended(unit, None, "")
-        return self._schedule.done(unit)
-
-    async def _turn(self, lane: str) -> None:
-        ticket = self._run.score.turn(lane)
+        transitions = await self._units.outcome(unit, brief)
+        ticket = self._run.score.turn(unit.unit_id)
         if not ticket.done():
             await asyncio.wrap_future(ticket)
-
-    async def _decompose(self, step: Step, scope: CallScope) -> list[Task]:
-        name = self._model_of(step)
-        bound = max_tasks(step, name.provider)
-        answer = await aask(decompose_call(self._plan, step, name), scope, _CALL_RETRIES)
-        tasks = parse_tasks(answer.text, step, bound)
-        if tasks is None:
-            raise BadAnswerError(
-                'the model gave no tasks for this step; expected {"tasks":[{"id":"t1",…}]}, got '
-                + repr(answer.text[:80])
-            )
-        return tasks
-
-    def _brief(self, unit: Unit, task: Task) -> TaskBrief:
-        step, name = unit.step, self._model_of(unit.step)
-        return TaskBrief(
-            plan=self._plan.name,
-            constraints=self._plan.constraints,
-            role=step.role,
-            step=step.title,
-            description=step.description,
-            task=task.title,
-            files=task.files,
-            earlier=self._produced.earlier(step, task),
-            feedback=unit.feedback,
-            scope=step.scope,
-            provider=name.provider,
-            model=name.model,
-            temperature=step.temperature,
-            max_tokens=step.max_tokens,
-            max_retries=_CALL_RETRIES,
-        )
-
-    async def _check(self, unit: Unit, scope: CallScope) -> list[str]:
-        """Look at each completion signal; a line for each that does not hold."""
-        broken = []
-        for index, signal_ in enumerate(unit.step.signals):
-            result = None
-            if signal_.runs_command:
-                result = await run_command(
-                    signal_.command, self._workspace.path, self._run, scope.lane
-                )
-            # A look at a file waits for its turn: other steps may write the same file.
-            await self._turn(unit.unit_id)
-            if result is None:
-                why = file_signal_problem(signal_, self._workspace.path)
-            else:
-                why = result.problem(signal_.command)
-            with self._run.rows():
-                self._run.append(
-                    event.SIGNAL_CHECKED,
-                    event.signal_checked(
-                        unit.step.step_id,
-                        index,
-                        signal_.type,
-                        holds=not why,
-                        result=None if result is None else result.digest(),
-                    ),
-                    unit.unit_id,
-                )
-            if why:
-                broken.append(why)
-        return broken
+        with self._run.rows():
+            self._apply(transitions())
 
 
 def _auto_agent(sdd: SddDir, settings: Settings) -> str:

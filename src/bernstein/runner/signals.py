@@ -72,7 +72,7 @@ async def run_command(command: str, workspace: Path, run: OpenRun, lane: str) ->
         RecordingError: The recorded result is damaged.
     """
     key = fixture_key(_KIND, {"command": command})
-    recorded = run.fixtures.take(_KIND, key, lane) if run.source is not None else None
+    recorded = run.fixtures.take(_KIND, key, lane) if run.has_recording else None
     if recorded is not None:
         try:
             result = convert(recorded.response, CommandResult)
@@ -94,7 +94,8 @@ async def run_command(command: str, workspace: Path, run: OpenRun, lane: str) ->
             )
             run.store.register_miss(miss, lane)
         result = await _run_command(command, workspace)
-    if run.records:
+    is_kept = recorded is not None and run.resumed is not None
+    if run.records and not is_kept:
         run.fixtures.record(_KIND, key, lane, msgspec.to_builtins(result))
     return result
 

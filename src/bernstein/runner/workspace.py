@@ -23,7 +23,7 @@ from bernstein.settings import child_environment
 from bernstein.tree import copy_tree, file_digest, ignored_in, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from bernstein.rundir import RunDir
 
@@ -59,6 +59,33 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
     base = manifest(path)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
+    return Workspace(path, digest_of(base).digest)
+
+
+def restore_workspace(run: RunDir) -> Workspace:
+    """Make the run's workspace what it was when the run began.
+
+    Raises:
+        WorkspaceError: The run worked in place, or a file that it began with is nowhere any more.
+    """
+    info = _read_base(run)
+    path, folder, base = Path(info["path"]), Path(info["folder"]), info["files"]
+    now = manifest(path)
+    for change in _changes(base, now):
+        target = path / change.path
+        if change.kind == "added":
+            target.unlink()
+            continue
+        places = (run.originals / change.path, folder / change.path)
+        found = next((p for p in places if file_digest(p) == base[change.path]), None)
+        if found is None:
+            raise WorkspaceError(
+                f"{change.path} is not as it was when run {run.run_id} began, so it cannot go on\n"
+                "  put it back in the folder, or run the plan again"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        shutil.copy2(found, target, follow_symlinks=False)
     return Workspace(path, digest_of(base).digest)
 
 
@@ -98,19 +125,34 @@ class AgentCopy:
     def changes(self) -> list[Change]:
         """What the agent changed, by path, without what git ignores.
 
+        Raises:
+            WorkspaceError: The agent took its folder away, or git fails.
+        """
+        return self.since(self.base)
+
+    def now(self) -> dict[str, str]:
+        """Paths and digests of the files that are there.
+
         Nothing of the copy decides on that, and no git is run in it: it is the agent's to write.
 
         Raises:
-            WorkspaceError: The agent took its folder away, or git fails.
+            WorkspaceError: The agent took its folder away.
         """
         try:
             if self.path.resolve() != self.path.parent.resolve() / self.path.name:
                 raise WorkspaceError("the agent put a link in the place of its folder")
-            changes = _changes(self.base, manifest(self.path, self.ignored))
+            return manifest(self.path, self.ignored)
         except (OSError, RecursionError) as error:
             # Without its path, which is another one in each run: a retry tells it to the agent.
             why = error.strerror if isinstance(error, OSError) else "it is too deep"
             raise WorkspaceError(f"the agent's folder cannot be read: {why}") from error
+
+    def since(self, before: dict[str, str]) -> list[Change]:
+        """What was changed since the files were like this, without what git ignores."""
+        return self._told(_changes(before, self.now()))
+
+    def _told(self, changes: list[Change]) -> list[Change]:
+        """Those of the changes that are brought over: without what git ignores."""
         if not changes or self.repository is None:
             return changes
         paths = "\0".join(change.path for change in changes)
@@ -155,28 +197,27 @@ class AgentCopy:
 
 
 def make_agent_copy(
-    workspace: Path,
-    target: Path,
-    left_out: Path | None = None,
-    is_of_workspace: Callable[[Path], bool] = lambda _: True,
+    run: RunDir, workspace: Path, lane: str, left_out: Path | None = None
 ) -> AgentCopy:
     """Copy a run's workspace for one agent; what an earlier attempt left there goes.
 
     Args:
-        workspace: The run's workspace.
-        target: Where the copy goes.
+        run: The run.
+        workspace: Its workspace.
+        lane: The task that the agent does.
         left_out: A path in it that the agent is not to see.
-        is_of_workspace: Whether a repository is the workspace's own, and not one around the runs.
 
     Raises:
         WorkspaceError: It is too large, or holds what cannot be copied.
     """
+    target = folder_of_agent(run, lane) / "workspace"
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if target.is_symlink():
         target.unlink()
     remove_tree(target)
     repository = _git_top(workspace)
-    if repository is not None and not is_of_workspace(repository):
+    is_in_run = workspace.is_relative_to(run.workspace)
+    if repository is not None and is_in_run and repository != run.workspace.resolve():
         repository = None  # one that the runs lie in by chance
     ignored = ignored_in(workspace)
     if repository is None:
@@ -189,6 +230,11 @@ def make_agent_copy(
     if left_out is not None:
         remove_tree(path / left_out)
     return AgentCopy(path, target, workspace, manifest(path, ignored), ignored, repository)
+
+
+def folder_of_agent(run: RunDir, lane: str) -> Path:
+    """Where what an agent needs lies while it works."""
+    return run.agents / lane.replace("/", ".")
 
 
 def folder_in_place(folder: Path) -> Workspace:

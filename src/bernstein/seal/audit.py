@@ -21,6 +21,7 @@ from bernstein.jsonl import append_linked, read_lines
 from bernstein.seal.secret import SecretKeys
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from bernstein.jsonl import Line
@@ -83,6 +84,14 @@ def audit_keys(keys_dir: Path) -> SecretKeys:
     return SecretKeys(keys_dir, "audit")
 
 
+class _KnownRowError(Exception):
+    """A row that is there already."""
+
+    def __init__(self, row: AuditRow) -> None:
+        super().__init__(row.index)
+        self.row = row
+
+
 class AuditChain:
     """The only writer of a project's ``audit.jsonl``."""
 
@@ -98,12 +107,17 @@ class AuditChain:
             JournalError: The chain does not end in a row.
             OSError: The disk refuses; the chain is as before.
         """
+        return self._append(kind, payload, lambda: None)
+
+    def _append(self, kind: str, payload: JsonObject, check: Callable[[], None]) -> AuditRow:
+        """Chain one row; ``check`` is called under the chain's lock, and can refuse it."""
         if not _TYPE.fullmatch(kind):
             raise UsageError(f"audit type {kind!r} does not match {_TYPE.pattern}")
         key_id, key = self._keys.current()
         rows: list[AuditRow] = []
 
         def link(last: Line | None) -> bytes:
+            check()
             prev_hash, index = self._tail(last)
             row = AuditRow(index, kind, payload, key_id, prev_hash, "")
             row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
@@ -113,6 +127,25 @@ class AuditChain:
         make_private(self._path.parent)
         append_linked(self._path, link)
         return rows[0]
+
+    def append_once(self, kind: str, payload: JsonObject) -> tuple[AuditRow, bool]:
+        """Chain a row, unless the chain has one that says the same, under a key that is here.
+
+        Returns:
+            The row, and whether it is new.
+        Raises:
+            Like ``append``.
+        """
+
+        def refuse_known() -> None:
+            for row in read_audit(self._path, self._keys):
+                if (row.type, row.payload) == (kind, payload):
+                    raise _KnownRowError(row)
+
+        try:
+            return self._append(kind, payload, refuse_known), True
+        except _KnownRowError as known:
+            return known.row, False
 
     def _tail(self, line: Line | None) -> tuple[str, int]:
         if line is None:
@@ -166,6 +199,18 @@ def check_audit(path: Path, keys: SecretKeys, sealed: AuditFloor | None) -> Audi
         note = "the seal made last is not here, and may have named more rows"
         return AuditCheck("prefix", count, head, None, note)
     return AuditCheck("verified", count, head)
+
+
+def read_audit(path: Path, keys: SecretKeys) -> Iterator[AuditRow]:
+    """The rows that somebody with a key of this user has written, in their order."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in read_lines(path):
+            row = _parse(line.data) if line.is_whole else None
+            key = None if row is None else keys.find(row.key_id)
+            if row is None or key is None:
+                continue
+            if hmac.compare_digest(row.computed_hmac(key), row.hmac):
+                yield row
 
 
 def audit_state(path: Path) -> tuple[int, str]:

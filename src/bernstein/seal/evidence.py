@@ -27,7 +27,7 @@ from bernstein.seal.body_key import bodies_of, check_body_key, missing_body_key
 from bernstein.seal.digest_form import recording_digests
 from bernstein.seal.proven import Difference, first_difference, read_chained_run
 from bernstein.seal.proven_wire import first_wrong_exchange
-from bernstein.seal.proven_world import first_wrong_fixture
+from bernstein.seal.proven_world import first_wrong_fixture, first_wrong_tool
 from bernstein.seal.received import check_received, read_proof
 from bernstein.seal.seals import Seal, parse_seal
 from bernstein.seal.signing import KeyStore, default_keys
@@ -341,8 +341,9 @@ def _first_difference(run: RunDir, blobs: BlobStore, *, is_checked: bool) -> Dif
         if line.is_whole:
             decode_canonical(line.data)
     chained = read_chained_run(run.journal)
-    if (wrong := first_wrong_fixture(run.fixtures, chained)) is not None:
-        return wrong
+    for check in (first_wrong_fixture, first_wrong_tool):
+        if (wrong := check(run.fixtures, chained)) is not None:
+            return wrong
     is_finished = chained.is_finished
     if run.exchanges.exists():
         info = run.read_info()

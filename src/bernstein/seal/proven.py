@@ -96,6 +96,7 @@ class ChainedRun:
         calls: Of ``call_llm``.
         exchanges: Over HTTP, through a gateway.
         fixtures: The answers of the world beside the model.
+        tools: The results of tools of the built-in agent: row, lane, digest.
         stray: Rows of mutations among exchanges that stand behind none of them.
         is_finished: Whether it has the run's last row.
     """
@@ -103,6 +104,7 @@ class ChainedRun:
     calls: ChainedCalls = field(default_factory=ChainedCalls)
     exchanges: ChainedCalls = field(default_factory=ChainedCalls)
     fixtures: list[ChainedAnswer] = field(default_factory=list)
+    tools: list[tuple[int, str, str]] = field(default_factory=list)
     stray: list[int] = field(default_factory=list)
     is_finished: bool = False
 
@@ -112,7 +114,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.found = ChainedRun()
-        self._is_client = False
+        self._is_client = self._is_plan = False
         self._agents: set[str] = set()  # lanes of agents: what they ask is below
         # Where the mutations go that the next rows say.
         self._last: ChainedRequest | ChainedAnswer | None = None
@@ -150,10 +152,15 @@ class _Reader:
                     self._last = last
                 elif self._is_client or entry.lane.rpartition("/")[0] in self._agents:
                     self.found.stray.append(entry.index)
+            case event.TOOL_RESULT if self._is_plan and entry.lane not in self._agents:
+                digest = payload_of(entry)["result"]["digest"]
+                found.tools.append((entry.index, entry.lane, digest))
             case event.AGENT_STARTED:
                 self._agents.add(entry.lane)
             case event.RUN_STARTED:
-                self._is_client = str(payload_of(entry).get("agentId")).startswith("client/")
+                agent_id = str(payload_of(entry).get("agentId"))
+                self._is_client = agent_id.startswith("client/")
+                self._is_plan = agent_id == "bernstein"
             case event.RUN_FINISHED:
                 found.is_finished = True
 

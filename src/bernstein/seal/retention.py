@@ -31,13 +31,15 @@ _REMOVED = ".pruned-"
 def choose_pruned(sdd: SddDir, keep: int, ending: str | None = None) -> list[RunDir]:
     """The runs that go so that ``keep`` finished ones stay: replays first, then the oldest.
 
+    Neither one that runs nor one that waits for an approval has finished.
+
     Args:
         sdd: The project.
         keep: How many stay, beside those that are pinned.
         ending: A run that ends now; it counts, and stays.
     """
     runs = sdd.list_runs()
-    running = [run for run in runs if run.is_running()]
+    running = [run for run in runs if run.is_running() or run.is_parked()]
     names = {run.run_id for run in running}
     protected = names | {_source_of(run) for run in running} | {ending}
     finished = [run for run in runs if run.run_id not in names and not run.keep.exists()]

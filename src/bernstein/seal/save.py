@@ -43,6 +43,8 @@ def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> No
         raise UsageError(
             f"{target} holds what is not a recording ({min(others)})\n  name another folder"
         )
+    if not run.has_begun():
+        raise UsageError(f"run {run.run_id} has no row: there is nothing to save")
     verdict = verify_run(run, sdd, keys)
     if verdict.verdict == "mismatch":
         raise RecordingError(
@@ -57,15 +59,10 @@ def save_recording(run: RunDir, sdd: SddDir, keys: KeyStore, target: Path) -> No
     made = target.with_name(f".{target.name}.new")
     shutil.rmtree(made, ignore_errors=True)
     make_private(made)
-    for path in (
-        run.run_json,
-        run.journal,
-        run.llm_calls,
-        run.exchanges,
-        run.fixtures,
-        run.wal,
-    ):
-        if path.exists():
+    recordings = (run.llm_calls, run.exchanges)
+    for path in (run.run_json, run.journal, *recordings, run.fixtures, run.wal):
+        # An empty recording says that nothing was asked; any other empty file says nothing.
+        if path.exists() and (path in recordings or path.stat().st_size):
             write_file(made / path.name, path.read_bytes())
     blobs, kept = BlobStore(sdd.blobs), BlobStore(made / "blobs" / "sha256")
     for ref in stored_refs(run):

@@ -171,6 +171,12 @@ def seal_interrupted(run: RunDir, sdd: SddDir, keys: KeyStore) -> SpineEntry:
     info = run.read_info()
     if info.get("status") in {"completed", "failed", "cancelled"}:
         status = info["status"]
+    set_torn_lines_aside(run)
+    return seal_run(run, sdd, keys, status)
+
+
+def set_torn_lines_aside(run: RunDir) -> None:
+    """Take from each file of a run what a kill has left of a last line; the caller has its lock."""
     for path in (run.journal, run.llm_calls, run.exchanges, run.fixtures, run.wal):
         if path.exists():
             fd = open_append(path)
@@ -179,7 +185,6 @@ def seal_interrupted(run: RunDir, sdd: SddDir, keys: KeyStore) -> SpineEntry:
                     set_torn_line_aside(fd, path)
             finally:
                 os.close(fd)
-    return seal_run(run, sdd, keys, status)
 
 
 def seal_journal_into_spine(

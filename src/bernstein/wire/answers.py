@@ -117,11 +117,16 @@ def _spelled(args: JsonValue) -> str:
 
 def _usage(tokens_in: int, tokens_out: int, cached: int) -> Usage:
     return Usage(
-        input_tokens=max(tokens_in, 0),
-        output_tokens=tokens_out,
-        cached_input_tokens=cached,
+        input_tokens=_whole(max(tokens_in, 0)),
+        output_tokens=_whole(tokens_out),
+        cached_input_tokens=_whole(cached),
         billing_status="estimated",
     )
+
+
+def _whole(count: float) -> int:
+    """A count that is spelled with a point; what is no whole number stays, and is refused."""
+    return int(count) if isinstance(count, float) and count.is_integer() else count  # type: ignore[return-value]
 
 
 # --- Anthropic

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from bernstein.capture.gateway.compaction import codex_settings, gemini_settings, with_policy
 from bernstein.files import make_private, remove_tree
-from bernstein.settings import PROVIDER_KEYS, child_environment, named_url
+from bernstein.settings import INSIDE_RUN, PROVIDER_KEYS, child_environment, named_url
 from bernstein.wire.protocol import PROVIDERS
 
 if TYPE_CHECKING:
@@ -82,18 +82,7 @@ def environment(
     policy: CompactionPolicy | None = None,
 ) -> dict[str, str]:
     """The environment of the child; settings of ours are not in it."""
-    env = with_policy(child_environment(), policy)
-    real_home = env.get("HOME", "")
-    env |= _QUIET | {
-        "HOME": str(made.home),
-        "TMPDIR": str(made.tmp),
-        "XDG_CONFIG_HOME": str(made.home / ".config"),
-        "XDG_CACHE_HOME": str(made.home / ".cache"),
-        "XDG_DATA_HOME": str(made.home / ".local" / "share"),
-    }
-    if real_home:
-        # Packages that the user has installed for themself are part of the program.
-        env.setdefault("PYTHONUSERBASE", f"{real_home}/.local")
+    env = with_policy(child_environment(), policy) | _QUIET | _private(made) | {INSIDE_RUN: "1"}
     ours = pointers(server, upstreams)
     env |= ours
     if is_replay:
@@ -103,6 +92,29 @@ def environment(
         env |= {name: _SHUT for name in env if _ELSEWHERE.search(name) and name not in ours}
     _write_configuration(server, made, policy)
     return env
+
+
+def environment_without_keys(made: Surroundings) -> dict[str, str]:
+    """The environment of a command that asks nobody: no setting of ours, and no credential."""
+    keys = {name for names in PROVIDER_KEYS.values() for name in names}
+    env = child_environment() | _private(made)
+    return {n: value for n, value in env.items() if n not in keys and not _CREDENTIAL.search(n)}
+
+
+def _private(made: Surroundings) -> dict[str, str]:
+    """Where a command finds its home and its temporary files."""
+    folders = {
+        "HOME": str(made.home),
+        "TMPDIR": str(made.tmp),
+        "XDG_CONFIG_HOME": str(made.home / ".config"),
+        "XDG_CACHE_HOME": str(made.home / ".cache"),
+        "XDG_DATA_HOME": str(made.home / ".local" / "share"),
+    }
+    real = child_environment()
+    if real.get("HOME") and "PYTHONUSERBASE" not in real:
+        # Packages that the user has installed for themself are part of the program.
+        folders["PYTHONUSERBASE"] = f"{real['HOME']}/.local"
+    return folders
 
 
 def pointers(server: GatewayServer, upstreams: Mapping[str, str]) -> dict[str, str]:

@@ -166,13 +166,7 @@ def _google(model: str) -> tuple[Model, Closer]:
 def _request(
     call: LlmCall, seed: int | None
 ) -> tuple[list[ModelMessage], ModelSettings, ModelRequestParameters]:
-    from pydantic_ai.messages import (  # noqa: PLC0415
-        ModelRequest,
-        ModelResponse,
-        SystemPromptPart,
-        TextPart,
-        UserPromptPart,
-    )
+    from pydantic_ai.messages import ModelRequest, SystemPromptPart  # noqa: PLC0415
     from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415
     from pydantic_ai.output import OutputObjectDefinition  # noqa: PLC0415
     from pydantic_ai.settings import ModelSettings  # noqa: PLC0415
@@ -186,17 +180,7 @@ def _request(
     if system := call.more.get("system"):
         messages.append(ModelRequest([SystemPromptPart(system)]))
     for message in call.more.get("messages") or [{"role": "user", "content": call.prompt}]:
-        role, content = message.get("role"), message.get("content")
-        if not isinstance(content, str) or role not in {"system", "user", "assistant"}:
-            raise ModelUnavailableError(
-                "a message is {role: system|user|assistant, content: text} here; use the "
-                "provider's SDK for more"
-            )
-        if role == "assistant":
-            messages.append(ModelResponse([TextPart(content)]))
-        else:
-            part = SystemPromptPart(content) if role == "system" else UserPromptPart(content)
-            messages.append(ModelRequest([part]))
+        messages.append(_message(message))
     settings: JsonObject = {"timeout": _TIMEOUT_S}
     if seed is not None and call.provider in {"openai", "google"}:
         settings["seed"] = seed
@@ -220,6 +204,43 @@ def _request(
         output_object=OutputObjectDefinition(json_schema=schema) if schema else None,
     )
     return messages, ModelSettings(**settings), parameters  # type: ignore[typeddict-item]
+
+
+def _message(message: JsonObject) -> ModelMessage:
+    """A message of a call as the library has it.
+
+    Raises:
+        ModelUnavailableError: It is none that can be sent from here.
+    """
+    from pydantic_ai.messages import (  # noqa: PLC0415
+        ModelRequest,
+        ModelResponse,
+        SystemPromptPart,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
+    content = message.get("content")
+    match message.get("role"):
+        case "assistant" if isinstance(content, str):
+            asked = [
+                ToolCallPart(call["name"], call["args"], tool_call_id=call["id"])
+                for call in message.get("tool_calls", ())
+            ]
+            return ModelResponse([TextPart(content), *asked] if content else asked)
+        case "tool" if isinstance(content, str):
+            name, id_ = message["name"], message["tool_call_id"]
+            return ModelRequest([ToolReturnPart(name, content, tool_call_id=id_)])
+        case "system" if isinstance(content, str):
+            return ModelRequest([SystemPromptPart(content)])
+        case "user" if isinstance(content, str):
+            return ModelRequest([UserPromptPart(content)])
+    raise ModelUnavailableError(
+        "a message is {role: system|user|assistant|tool, content: text} here; use the "
+        "provider's SDK for more"
+    )
 
 
 def _chunk(event: Any, tools: dict[int, int]) -> Chunk | None:

@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from bernstein.errors import PlanError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from bernstein.errors import YamlError
+
+MAX_BYTES = 4 * 2**20
 MAX_NODES = 200_000
 
 
-def refuse_bombs(root: yaml.Node, file: str) -> None:
-    """Refuse aliases that unfold to more than a plan can be: count what a walk would visit."""
+def parse_yaml(data: bytes, file: str, kind: str, error: type[YamlError]) -> Node | None:
+    """The root of the YAML that ``data`` spells; None where it is empty.
+
+    Args:
+        data: The file's bytes.
+        file: What errors name.
+        kind: What it should be: plan.
+        error: What is raised where it is none.
+    """
+    if len(data) > MAX_BYTES:
+        raise error(f"a {kind} is at most {MAX_BYTES} bytes", file=file)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        line = data[: wrong.start].count(b"\n") + 1
+        raise error(f"a {kind} is UTF-8; this byte is not", file=file, line=line) from wrong
+    try:
+        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as wrong:
+        mark = wrong.problem_mark or wrong.context_mark
+        raise error(
+            f"not YAML: {wrong.problem or wrong.context}",
+            file=file,
+            line=mark.line + 1 if mark else 1,
+            column=mark.column + 1 if mark else 1,
+        ) from wrong
+    except (yaml.YAMLError, RecursionError) as wrong:
+        raise error(f"not YAML: {wrong or 'nested too deeply'}", file=file) from wrong
+    if root is None:
+        return None
+    node = Node(root, file, f"the {kind}", error)
+    _refuse_bombs(node, kind)
+    return node
+
+
+def _refuse_bombs(root: Node, kind: str) -> None:
+    """Refuse aliases that unfold to more than a file can be: count what a walk would visit."""
     counts: dict[int, int] = {}
 
     def count(node: yaml.Node, depth: int) -> int:
         if id(node) in counts:
             return counts[id(node)]
         if depth > 64:
-            mark = node.start_mark
-            raise PlanError(
-                "nested too deeply for a plan",
-                file=file,
-                line=mark.line + 1,
-                column=mark.column + 1,
-            )
+            root.at(node, root.what).fail(f"nested too deeply for a {kind}")
         counts[id(node)] = MAX_NODES  # an alias to a node it is inside of has no end
         total = 1
         if isinstance(node, yaml.MappingNode):
@@ -39,21 +70,28 @@ def refuse_bombs(root: yaml.Node, file: str) -> None:
         counts[id(node)] = min(total, MAX_NODES)
         return counts[id(node)]
 
-    if count(root, 0) >= MAX_NODES:
-        raise PlanError("the plan's aliases unfold to more than a plan can hold", file=file)
+    if count(root.node, 0) >= MAX_NODES:
+        raise root.error(
+            f"the {kind}'s aliases unfold to more than a {kind} can hold", file=root.file
+        )
 
 
 class Node:
     """A YAML node that knows what it is called, for errors."""
 
-    def __init__(self, node: yaml.Node, file: str, what: str) -> None:
+    def __init__(self, node: yaml.Node, file: str, what: str, error: type[YamlError]) -> None:
         self.node = node
         self.file = file
         self.what = what
+        self.error = error
+
+    def at(self, node: yaml.Node, what: str) -> Node:
+        """Another node of the same file."""
+        return Node(node, self.file, what, self.error)
 
     def fail(self, problem: str) -> NoReturn:
         mark = self.node.start_mark
-        raise PlanError(problem, file=self.file, line=mark.line + 1, column=mark.column + 1)
+        raise self.error(problem, file=self.file, line=mark.line + 1, column=mark.column + 1)
 
     def shown(self) -> str:
         if isinstance(self.node, yaml.MappingNode):
@@ -68,12 +106,20 @@ class Node:
 
     def members(self, keys: Iterable[str], required: Iterable[str] = ()) -> dict[str, Node]:
         """The members of a mapping whose keys are all known; null members are absent."""
+        found = self.all_members(keys)
+        for name in required:
+            if name not in found or found[name].is_null:
+                self.fail(f"{self.what} needs a {name!r}")
+        return {name: node for name, node in found.items() if not node.is_null}
+
+    def all_members(self, keys: Iterable[str]) -> dict[str, Node]:
+        """The members of a mapping whose keys are all known, those that are null too."""
         if not isinstance(self.node, yaml.MappingNode):
             self.fail(f"{self.what}: expected a mapping with {listed(keys)}; got {self.shown()}")
         found: dict[str, Node] = {}
         known = list(keys)
         for key_node, value_node in self.node.value:
-            key = Node(key_node, self.file, "key")
+            key = self.at(key_node, "key")
             name = key_node.value if isinstance(key_node, yaml.ScalarNode) else key.shown()
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, 1)
@@ -81,11 +127,8 @@ class Node:
                 key.fail(f"{self.what} has no key {name!r}; {hint}")
             if name in found:
                 key.fail(f"{self.what}: the key {name!r} stands here a second time")
-            found[name] = Node(value_node, self.file, name)
-        for name in required:
-            if name not in found or found[name].is_null:
-                self.fail(f"{self.what} needs a {name!r}")
-        return {name: node for name, node in found.items() if not node.is_null}
+            found[name] = self.at(value_node, name)
+        return found
 
     def text(self) -> str:
         if not isinstance(self.node, yaml.ScalarNode):
@@ -96,7 +139,7 @@ class Node:
                 f"{self.node.tag.rsplit(':', 1)[-1]}: put it in quotes"
             )
         if "\0" in self.node.value:
-            self.fail(f"{self.what}: a NUL character cannot stand in a plan")
+            self.fail(f"{self.what}: a NUL character cannot stand here")
         return str(self.node.value)
 
     def line_of_text(self) -> str:
@@ -122,6 +165,14 @@ class Node:
             )
         return value
 
+    def micro_dollars(self) -> int:
+        """Micro-dollars of ``"$15"``, ``15`` or ``1.50``."""
+        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else ""
+        found = re.fullmatch(r"\$?\s*(\d{1,9})(?:\.(\d{1,6}))?", text, re.ASCII)
+        if found is None:
+            self.fail(f'{self.what}: expected dollars, as "$15" or 1.50; got {self.shown()}')
+        return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+
     def _scalar(self, tag: str, convert: Callable[[str], Any]) -> Any:
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.tag.endswith(f":{tag}"):
             return None
@@ -141,9 +192,7 @@ class Node:
     def items(self) -> list[Node]:
         if not isinstance(self.node, yaml.SequenceNode):
             self.fail(f"{self.what}: expected a list; got {self.shown()}")
-        return [
-            Node(item, self.file, f"{self.what}[{n}]") for n, item in enumerate(self.node.value)
-        ]
+        return [self.at(item, f"{self.what}[{n}]") for n, item in enumerate(self.node.value)]
 
     def texts(self) -> list[Node]:
         """A list of texts, or one text for a list of one."""
