@@ -28,8 +28,10 @@ from bernstein.interop.transcript import Told
 from bernstein.seal.body_key import bodies_of
 from bernstein.seal.signing import default_keys
 from bernstein.settings import read_settings
-from tests.helpers import ONE_TASK, bernstein, events, run_plan, script
+from tests.helpers import ONE_TASK, bernstein, events, run_plan, script, verify
 from tests.readers import chained
+from tests.test_tools import call as tool_call
+from tests.test_tools import plan_with, turns
 from tests.told import CLAUDE, CLAUDE_STREAM, CODEX_EXEC, FILES, lines, said, tool
 
 if TYPE_CHECKING:
@@ -142,6 +144,20 @@ def test_so_has_the_run_of_a_plan(sdd: SddDir, kind: str) -> None:
     for name in ("inputTokens", "outputTokens", "cachedInputTokens"):
         assert sum(t[name] for t in totals_again.values()) == sum(t[name] for t in totals.values())
     assert sum(t["outputTokens"] for t in totals.values()) > 0
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "otel", "inspect"])
+def test_so_has_the_run_of_a_plan_whose_model_used_tools(sdd: SddDir, kind: str) -> None:
+    turns(
+        [tool_call("write_file", path="a.txt", content="x"), tool_call("read_file", path="a.txt")]
+    )
+    run = sdd.run(run_plan(plan_with(), sdd).run_id)
+    flags = () if kind == "jsonl" else ("--bodies",)
+    again = imported(sdd, exported(run, kind, *flags))
+    calls, _ = facts(run)
+    assert facts(again)[0] == calls
+    assert [c["approval"]["actor"] for c in calls] == ["policy", "policy"]
+    assert verify(sdd, again).verdict == "verified"
 
 
 def test_bodies_that_are_exported_are_bodies_again(sdd: SddDir) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bernstein.canonical import as_ref, decode_strict, digest_of_bytes, utf8
+from bernstein.canonical import as_ref, decode_strict, digest_of, digest_of_bytes, utf8
 from bernstein.chain.read import load_replay_events
 from bernstein.cli.trajectory_command import check_journal
 from bernstein.errors import CanonicalError, ForgottenBodyError, RecordingError
@@ -16,6 +16,7 @@ from bernstein.interop.export_inspect import to_inspect
 from bernstein.interop.export_jsonl import to_envelopes
 from bernstein.interop.export_otel import to_otel
 from bernstein.interop.story import story_of
+from bernstein.recording.fixtures import read_fixtures
 from bernstein.recording.queue import load_recording
 from bernstein.recording.rows import read_prompts
 from bernstein.seal.body_key import bodies_of
@@ -58,15 +59,20 @@ def _bodies(context: Context, run: RunDir) -> Bodies:
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     blobs = bodies_of(run, context.sdd.project_of(run), keys)
     refs = {ref.digest: ref for ref in stored_refs(run)}
-    prompts: dict[str, str] = {}
+    kept: dict[str, JsonValue] = {}  # that stand in the rows of a recording
     with suppress(ForgottenBodyError, RecordingError):
         for _, prompt in read_prompts(load_recording(run.llm_calls).rows, blobs):
-            prompts[digest_of_bytes(utf8(prompt)).digest] = prompt
+            kept[digest_of_bytes(utf8(prompt)).digest] = prompt
+
+    with suppress(ForgottenBodyError, RecordingError, FileNotFoundError):
+        for _, request, _, response in read_fixtures(run.fixtures, blobs):
+            for body in (request, response):
+                kept[digest_of(body).digest] = body
 
     def find(said: JsonObject) -> JsonValue:
         ref = as_ref(said)
-        if ref is None or ref.digest in prompts:
-            return prompts.get(said.get("digest", ""))
+        if ref is None or ref.digest in kept:
+            return kept.get(said.get("digest", ""))
         try:
             return decode_strict(blobs.get(refs.get(ref.digest, ref)))
         except (ForgottenBodyError, RecordingError, CanonicalError):

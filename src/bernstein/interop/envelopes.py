@@ -80,16 +80,15 @@ class _Taking:
 
     def finish(self, records: Records) -> Transcript:
         """The run, in the order of ``seq``."""
-        agent_id: str | None = None
         end = RunFinished("completed")
         told: list[Told] = []
         sound = _Sound()
         for seq in sorted(self._found):
             kind, value = self._found[seq]
-            if isinstance(value, RunStarted):
-                agent_id = value.agent_id
-            elif isinstance(value, RunFinished):
+            if isinstance(value, RunFinished):
                 end = value
+            elif isinstance(value, RunStarted):
+                continue  # this run is one of a file, whoever's the first was
             elif sound.takes(value):
                 told.append(Told(kind, msgspec.to_builtins(value)))
             else:
@@ -104,7 +103,6 @@ class _Taking:
             reason=reason,
             unknown=self._unknown,
             bad_lines=records.bad_lines,
-            agent_id=agent_id,
         )
 
 

@@ -55,7 +55,6 @@ class Transcript:
         kept: What the run keeps of the file.
         sight: What of a changed context such a file shows.
         is_whole: Whether the file came to its end.
-        agent_id: Whose run it is, where that is not the kind.
     """
 
     kind: str
@@ -72,4 +71,3 @@ class Transcript:
     strays: int = 0
     sight: Mapping[MutationKind, Seen] = field(default_factory=dict)
     is_whole: bool = True
-    agent_id: str | None = None

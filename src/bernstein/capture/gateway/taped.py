@@ -132,7 +132,7 @@ def import_transcript(
         BernsteinError: The run cannot be made.
     """
     writer = _Writer(["import", told.kind, name], sdd, settings, profile)
-    writer.begin(told.agent_id or f"client/{told.kind}", told.kept, told.bad_lines)
+    writer.begin(f"client/{told.kind}", told.kept, told.bad_lines)
     for item in told.events:
         if isinstance(item, Report):
             writer.report(item)
@@ -159,7 +159,7 @@ class _Writer:
         kept = self._redacted(file.decode("utf-8", "surrogateescape"))
         ref = self._stored(kept.encode("utf-8", "surrogateescape"))
         self._kept = {"output": ref.to_json(), "bad_lines": len(bad_lines)}
-        self.run.append(event.RUN_STARTED, {"agentId": self._inline(agent_id)})
+        self.run.append(event.RUN_STARTED, {"agentId": agent_id})
 
     def _redacted(self, text: str) -> str:
         if not self._redactor.may_change(text):
