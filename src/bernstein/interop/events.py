@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bernstein.canonical import JsonObject, JsonValue, decode_strict
-from bernstein.errors import CanonicalError
+from bernstein.canonical import JsonObject, JsonValue
 from bernstein.interop.claude_code import reports_of, usage_of
+from bernstein.interop.codex import reports_of as codex_reports_of
+from bernstein.interop.records import read_records
 from bernstein.recording.answer import Usage
-from bernstein.wire.answers import events
 from bernstein.wire.protocol import Kind
 from bernstein.wire.reported import Report, count_tokens, reported_in_response
 
@@ -51,7 +51,7 @@ class EventFile:
     events: int = 0
     bad_lines: list[int] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
-    usage: dict[str, tuple[str, Usage]] = field(default_factory=dict)
+    usage: dict[str | int, tuple[str, Usage]] = field(default_factory=dict)
     bad_counts: int = 0
     answers: set[Kind] = field(default_factory=set)
     is_of_claude: bool = False
@@ -61,9 +61,9 @@ class EventFile:
 
 def read_event_file(data: bytes) -> EventFile:
     """Read a file of events: JSON, a line each, or server-sent events."""
-    found = EventFile()
-    values = list(_values(data, found))
-    found.events = len(values)
+    records = read_records(data)
+    values = records.values
+    found = EventFile(len(values), list(records.bad_lines))
     answer: list[JsonObject] = []
     kind: Kind | None = None
     for value in values:
@@ -80,25 +80,6 @@ def read_event_file(data: bytes) -> EventFile:
         found.reports += _of_one(value, found)
     found.reports += _of_answer(kind, answer)
     return found
-
-
-def _values(data: bytes, found: EventFile) -> Iterator[JsonObject]:
-    try:
-        whole = decode_strict(data)
-    except CanonicalError:
-        pass
-    else:
-        yield from _objects(whole)
-        return
-    is_stream = any(line.startswith(b"data:") for line in data.split(b"\n", 50)[:50])
-    lines = [d for d in events(data) if d != b"[DONE]"] if is_stream else data.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield from _objects(decode_strict(line))
-        except CanonicalError:
-            found.bad_lines.append(number)
 
 
 def _objects(value: JsonValue) -> Iterator[JsonObject]:
@@ -136,7 +117,8 @@ def _of_one(value: JsonObject, found: EventFile) -> list[Report]:
         if usage is None:
             found.bad_counts += 1
         else:
-            found.usage[message_id] = (model, usage)
+            # A message without an id is one by itself.
+            found.usage[message_id or len(found.usage)] = (model, usage)
     found.is_of_claude |= "session_id" in value or "sessionId" in value
     found.is_transcript |= "sessionId" in value
     found.is_whole |= value.get("type") == "result"
@@ -146,12 +128,6 @@ def _of_one(value: JsonObject, found: EventFile) -> list[Report]:
 def _is_body(value: JsonObject) -> bool:
     """Whether it is an answer of a provider: others have messages of that name too."""
     return isinstance(value.get("content", value.get("output")), list) and "model" in value
-
-
-def _codex(value: JsonObject) -> Iterator[Report]:
-    """A row of a Codex rollout: the history was replaced."""
-    if value.get("type") == "compacted":
-        yield Report("compaction", value)
 
 
 def _pi(value: JsonObject) -> Iterator[Report]:
@@ -164,4 +140,8 @@ def _omnigent(value: JsonObject) -> Iterator[Report]:
         yield Report("compaction", value, count_tokens(after=value["token_count"]))
 
 
-_OTHERS: tuple[Callable[[JsonObject], Iterator[Report]], ...] = (_codex, _pi, _omnigent)
+_OTHERS: tuple[Callable[[JsonObject], Iterator[Report]], ...] = (
+    codex_reports_of,
+    _pi,
+    _omnigent,
+)

@@ -80,6 +80,18 @@ def import_bundle(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | No
         os.close(lock)
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a file is a zip file, and none of those that evaluations are logged in."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return not {"header.json", "_journal/start.json"} & set(archive.namelist())
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
+        return True  # a broken one, and it is said why
+
+
 def _import(source: Path, sdd: SddDir, keys: KeyStore, trust_key: str | None) -> RunDir:
     with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=sdd.path) as name:
         project = SddDir(Path(name))

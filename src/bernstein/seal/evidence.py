@@ -379,9 +379,10 @@ def stored_refs(run: RunDir) -> set[DigestRef]:
     info = run.read_info()
     for kept in (info, *(info.get("agents") or {}).values()):
         found += [as_ref(text) for text in ((kept.get("home") or {}).get("files") or {}).values()]
-        # What an agent printed.
+        # What an agent printed, and the bodies of a run that somebody else told.
         for attempt in kept.get("attempts") or ():
             found += [as_ref(attempt.get(name)) for name in ("output", "errors")]
+            found += map(as_ref, attempt.get("bodies") or ())
     return {ref for ref in found if ref is not None} | _fixture_refs(run)
 
 

@@ -7,6 +7,7 @@ item, and in the usage of its own iteration. What is not reported at all is not 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,12 +60,17 @@ def mutation_of_report(report: Report, profile: Profile, prepare: Callable[[str]
 
 
 def spellable(value: JsonValue) -> JsonValue:
-    """A report with its integers that no canonical JSON spells as texts: none is refused."""
+    """A report with its numbers that no canonical JSON spells as texts: none is refused."""
     if isinstance(value, dict):
         return {name: spellable(item) for name, item in value.items()}
     if isinstance(value, list):
         return [spellable(item) for item in value]
-    return str(value) if type(value) is int and abs(value) > MAX_COUNT else value
+    if type(value) is int:
+        return str(value) if abs(value) > MAX_COUNT else value
+    if type(value) is float:
+        has_none = not math.isfinite(value) or MAX_COUNT < abs(value) < 1e21
+        return repr(value) if has_none else value
+    return value
 
 
 def before_members(value: JsonValue) -> JsonValue:
