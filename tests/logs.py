@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from random import Random
 
     from bernstein.fold.source import TrajectoryEvent
@@ -20,6 +26,17 @@ def envelope(item: TrajectoryEvent) -> bytes:
     around = {"eventId": "e", "runId": item.run_id, "seq": item.seq, "version": 1}
     value = {**around, "occurredAt": when, "kind": item.kind, "payload": item.payload}
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def folded_by_node(logs: Iterable[list[dict[str, Any]]]) -> list[str]:
+    """What an implementation of the two folds that is not ours prints of logs, two lines each."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    given = "".join(json.dumps(log) + "\n" for log in logs).encode()
+    fold = [node, str(Path(__file__).with_name("fold.mjs"))]
+    done = subprocess.run(fold, input=given, capture_output=True, check=True)
+    return done.stdout.decode().split("\n")[:-1]
 
 
 def body(draw: Random) -> dict[str, Any]:

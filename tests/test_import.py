@@ -25,7 +25,7 @@ from bernstein.events.payloads import KINDS as EVENTS
 from bernstein.events.payloads import payload_from
 from bernstein.fold.run import project
 from bernstein.fold.source import EventFile
-from bernstein.fold.tool_calls import project_tool_calls
+from bernstein.fold.tool_calls import project_tool_calls, tool_calls_bytes
 from bernstein.interop import archive
 from bernstein.interop.kinds import KINDS, kind_of
 from bernstein.interop.records import read_records
@@ -37,6 +37,7 @@ from bernstein.seal.signing import default_keys
 from bernstein.settings import read_settings
 from bernstein.wire.reported import Report
 from tests.helpers import bernstein, events, verify
+from tests.logs import folded_by_node
 from tests.told import (
     AGENTS_STATE,
     CLAUDE,
@@ -886,6 +887,8 @@ def test_every_file_is_imported_or_refused_with_the_records_that_it_has(data: Pa
 
 def test_every_run_of_them_verifies_and_is_read_by_both_folds(data: Path, sdd: SddDir) -> None:
     runs = tools = 0
+    logs: list[list[dict[str, Any]]] = []
+    ours: list[str] = []
     for name, path, _ in recorded(data):
         records = read_records(path.read_bytes())
         try:
@@ -899,4 +902,13 @@ def test_every_run_of_them_verifies_and_is_read_by_both_folds(data: Path, sdd: S
             assert projection.steps[0]["status"] == "ok"
             assert len(calls) == len(payloads(transcript, "tool.proposed"))
             runs, tools = runs + 1, tools + len(calls)
+            logs.append(
+                [
+                    {"seq": e["index"], "runId": run.run_id, "kind": e["event"], **e}
+                    for e in events(run)
+                    if e["event"] in EVENTS
+                ]
+            )
+            ours += [projection.to_bytes().decode(), tool_calls_bytes(calls).decode()]
     assert (runs, tools) == (145, 151)
+    assert ours == folded_by_node(logs)
