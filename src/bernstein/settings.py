@@ -38,6 +38,7 @@ KNOWN_VARIABLES = (
     "BERNSTEIN_REPLAY_RETENTION",
     "BERNSTEIN_REPLAY_RUN_ID",
     "BERNSTEIN_SDD_DIR",
+    "BERNSTEIN_SERVE_TOKEN_FILE",
     "BERNSTEIN_TEST_DATA",
 )
 
@@ -130,6 +131,12 @@ def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def serve_token_file() -> Path | None:
+    """``BERNSTEIN_SERVE_TOKEN_FILE``: the file of the token that readers of ``serve`` show."""
+    named = os.environ.get("BERNSTEIN_SERVE_TOKEN_FILE")
+    return Path(named) if named else None
 
 
 # In the environment of each command that a run starts: the run, and what tells its commands apart.

@@ -19,6 +19,7 @@ COMMANDS = {
     "runs": ("runs", "List the runs, newest first."),
     "show": ("show", "Show a run: steps, calls, artifacts."),
     "thread": ("thread", "Watch a run as it happens, and prove what is shown."),
+    "serve": ("serve", "Serve runs over HTTP, with their rows as they come."),
     "replay": ("replay", "Check a run, rebuild its state, or find where two runs part."),
     "trajectory": ("trajectory", "Print what a run did, in bytes that are the same each time."),
     "usage": ("usage", "Sum what model calls used, by band, without claims beyond."),

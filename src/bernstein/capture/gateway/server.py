@@ -20,13 +20,23 @@ if TYPE_CHECKING:
 _START_S = 20.0
 
 
-def loopback_listener() -> socket.socket:
-    """A socket bound to a free port of loopback."""
+def loopback_listener(port: int = 0) -> socket.socket:
+    """A socket bound to a port of loopback, by default a free one.
+
+    Raises:
+        BernsteinError: Somebody else has it.
+    """
     # TCP by name: to a connection of one without it asyncio gives no TCP_NODELAY, and each small
     # piece then waits 40 ms for the client's acknowledgement of the one before.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", 0))
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        raise BernsteinError(
+            f"port {port} of loopback cannot be had: {error.strerror}\n  name another: --port"
+        ) from error
     return listener
 
 

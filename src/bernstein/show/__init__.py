@@ -1,0 +1,1 @@
+"""Runs shown over HTTP: read from their files, and from nothing else."""
