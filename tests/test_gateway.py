@@ -579,7 +579,7 @@ def test_the_child_s_exit_code_streams_and_surroundings_are_its_own(sdd: SddDir)
     assert done.returncode == 7
     said, folders, hidden = done.stdout.splitlines()
     assert said == "HELLO"
-    assert hidden == "[]"
+    assert hidden == "['BERNSTEIN_INSIDE_RUN']"  # no setting of ours, and where it is
     assert "err" in done.stderr
     home, tmp = folders.split()
     assert ".sdd/runs/" in home

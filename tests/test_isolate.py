@@ -99,7 +99,7 @@ def test_an_isolated_command_has_no_network_but_the_gateway_and_sees_no_recordin
         assert said.splitlines() == [
             "/mnt/workspace /mnt/home /mnt/tmp",
             "[False, False, False, False, False]",
-            "[]",
+            "['BERNSTEIN_INSIDE_RUN']",
         ]
         written = (workspace / "answer.txt").read_text()
         assert "I am in /mnt/workspace answered 1" in written

@@ -438,14 +438,14 @@ def test_an_answer_that_was_written_half_keeps_its_run_from_being_sealed(
 ) -> None:
     from bernstein.capture.run import OpenRun
 
-    append = OpenRun.append
+    append_all = OpenRun.append_all
 
-    def full(self: OpenRun, kind: str, payload: Any, lane: str = "") -> Any:
-        if kind == "model.usage":
+    def full(self: OpenRun, rows: Any, *arguments: Any) -> Any:
+        if rows[0][0] == "model.answer":
             raise OSError(28, "No space left on device")
-        return append(self, kind, payload, lane)
+        return append_all(self, rows, *arguments)
 
-    monkeypatch.setattr(OpenRun, "append", full)
+    monkeypatch.setattr(OpenRun, "append_all", full)
     script(*RULES)
     report = run_plan(PLAN, sdd)
     assert report.exit_code == 1

@@ -156,11 +156,19 @@ def _anthropic(model: str) -> tuple[Model, Closer]:
 
 
 def _google(model: str) -> tuple[Model, Closer]:
+    import httpx2  # noqa: PLC0415
     from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415
     from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415
 
-    provider = GoogleProvider()
-    return GoogleModel(model, provider=provider), provider.client.aio.aclose
+    # One of our own: of one that it is given the provider's client closes no connection.
+    http = httpx2.AsyncClient(timeout=_TIMEOUT_S)
+    provider = GoogleProvider(http_client=http)
+
+    async def close() -> None:
+        await provider.client.aio.aclose()
+        await http.aclose()
+
+    return GoogleModel(model, provider=provider), close
 
 
 def _request(
