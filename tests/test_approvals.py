@@ -507,3 +507,35 @@ def test_a_run_that_cannot_go_on_says_why(sdd: SddDir, parked: RunDir) -> None:
     again.run_json.write_text(json.dumps(info))
     with pytest.raises(UsageError, match="is a replay"):
         resume(sdd, again)
+
+
+# --- what stood in the way of going on
+
+
+def test_a_command_behind_a_file_gives_what_it_gives_without_a_pause(
+    sdd: SddDir, parked: RunDir
+) -> None:
+    decide(sdd, parked, "approved")
+    resume(sdd, parked)
+    _, result = rows(parked.fixtures)
+    assert [change["path"] for change in result["response"]["changes"]] == ["b.txt"]
+
+
+def test_a_run_of_a_copied_project_does_not_undo_the_original(
+    sdd: SddDir, parked: RunDir, tmp_path: Path
+) -> None:
+    decide(sdd, parked, "approved")
+    shutil.copytree(sdd.path, tmp_path / "copy" / ".sdd")
+    report = resume(sdd, parked)
+    copied = SddDir(tmp_path / "copy" / ".sdd")
+    with pytest.raises(BernsteinError, match="is not its own"):
+        resume(copied, copied.run(parked.run_id))
+    assert written(report) == {"a.txt", "b.txt"}
+
+
+def test_a_call_that_a_terminal_would_hide_is_shown(sdd: SddDir) -> None:
+    args = '{"command":"echo evil",\r"timeout_s":     120     }'
+    turns([{"name": "run_command", "args": args}])
+    run_plan(PLAN, sdd)
+    done = bernstein("approve", "latest")
+    assert done.stdout.splitlines()[1] == "  " + args.replace("\r", "\\r")

@@ -227,6 +227,7 @@ def test_a_payload_that_breaks_a_rule_is_refused_with_its_path(
         (b'"eventId"', b'"more":1,"eventId"', "`more`"),
         (b'"eventId":"e",', b"", "eventId"),
         (b"tool.result", b"tool.resalt", "no kind of event"),
+        (b'"tool.result"', b'["tool.result"]', "no kind of event"),
         (b"}\n", b"", "not JSON"),
         (b'"c"', b'"\xff"', "invalid UTF-8"),
     ],

@@ -500,3 +500,31 @@ def test_steps_that_change_one_file_at_the_same_time_do_not_both_win(sdd: SddDir
     steps = "".join(f"      - {{title: {name}, tools: [{ALL}]}}\n" for name in "ab")
     report = run_plan(f"name: P\nstages:\n  - name: s\n    steps:\n{steps}", sdd)
     assert sorted(str(code) for *_, code in report.steps) == ["None", "file_refused"]
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ("rm -r d; echo x > d", "rm d; mkdir d; echo o > d/f"),
+        ("mv d e; ln -s e d", "rm d; mv e d"),
+        ("rm -r d", "echo x > d", "rm d; mkdir d; echo o > d/f"),
+    ],
+)
+def test_a_folder_that_becomes_a_file_and_back_is_recorded_and_replayed(
+    sdd: SddDir, commands: tuple[str, ...]
+) -> None:
+    Path("d").mkdir()
+    Path("d/f").write_text("o\n")
+    turns(*([call("run_command", command=command)] for command in commands))
+    report = run_plan(plan_with(), sdd)
+    assert report.status == "completed", report.failures
+    again = replayed(sdd, report, plan_with())
+    assert again.comparison.relation == "identical"
+
+
+def test_patterns_that_a_step_writes_remove_no_file_of_the_folder(sdd: SddDir) -> None:
+    Path("old.txt").write_text("one\n")
+    turns([call("run_command", command="echo '*.txt' > .bernsteinignore; echo two > old.txt")])
+    report = run_plan(plan_with(), sdd)
+    assert bernstein("apply", report.run_id).returncode == 0
+    assert Path("old.txt").read_text() == "two\n"

@@ -73,7 +73,7 @@ def file_digest(path: Path) -> str | None:
             return None
         kind = b"exec\n" if mode & stat.S_IXUSR else b"file\n"
         return sha256_hex(kind + path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

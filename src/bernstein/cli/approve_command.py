@@ -9,6 +9,7 @@ import click
 
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import UsageError
+from bernstein.fold.words import plain
 from bernstein.runner.pending import PendingCall, pending_calls
 from bernstein.seal.approvals import find_approval, record_thread_approval
 from bernstein.seal.body_key import bodies_of
@@ -92,7 +93,7 @@ def _print_pending(
         said = find_approval(context.sdd, context.settings.keys_dir, call.row)
         decided = None if said is None else f"{said.decision} by {said.actor}"
         found.append(
-            {"call": call.call_id, "tool": call.name, "asked": call.asked, "said": decided}
+            {"call": call.call_id, "tool": call.name, "asked": plain(call.asked), "said": decided}
         )
     if as_json:
         print_json(found)

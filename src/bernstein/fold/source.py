@@ -208,7 +208,7 @@ def _as_event(
         raise FoldError(f"no count from 0 to 2^53-1 - at `$.{place}`")
     if not isinstance(payload, dict):
         raise FoldError("not an object - at `$.payload`")
-    if kind in KINDS:
+    if isinstance(kind, str) and kind in KINDS:
         return TrajectoryEvent(seq, run_id, kind, payload_from(kind, payload))
     if place == "seq" or not isinstance(kind, str) or not EVENT.fullmatch(kind):
         raise FoldError(f"no kind of event: {kind!r}")

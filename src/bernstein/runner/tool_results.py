@@ -15,8 +15,8 @@ import msgspec
 
 from bernstein.agents.tools import ToolOutput
 from bernstein.canonical import DigestRef, JsonObject, JsonValue, convert, digest_of
-from bernstein.errors import CanonicalError, RecordingError, WorkspaceError
-from bernstein.files import inside
+from bernstein.errors import CanonicalError, RecordingError, UnsafePathError, WorkspaceError
+from bernstein.files import inside, remove_tree
 from bernstein.recording.fixtures import STEP_TOOL, fixture_key
 
 if TYPE_CHECKING:
@@ -92,11 +92,16 @@ def result_of(output: ToolOutput, changes: Iterable[Change], folder: Path) -> St
 def _changed_file(change: Change, folder: Path) -> ChangedFile:
     path = folder / change.path
     try:
+        # What is reached through a link that took the place of its folder is another file.
+        if parent := os.path.split(change.path)[0]:
+            inside(folder, parent)
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
             return ChangedFile(change.path, "link", os.fsdecode(path.readlink()))
+        if stat.S_ISDIR(mode):
+            return ChangedFile(change.path, "removed")  # the files in it are changes of their own
         content = base64.b64encode(path.read_bytes()).decode()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, UnsafePathError):
         return ChangedFile(change.path, "removed")
     return ChangedFile(change.path, "exec" if mode & stat.S_IXUSR else "file", content)
 
@@ -120,7 +125,8 @@ def make_again(result: StepToolResult, folder: Path) -> None:
         RecordingError: They cannot be made.
     """
     try:
-        for change in result.changes:
+        # What was removed goes first: a file can stand where its folder was, and the reverse.
+        for change in sorted(result.changes, key=lambda change: change.kind != "removed"):
             parent, name = os.path.split(change.path)
             # What stands at the end is replaced, a link too; the way there leads through none.
             _make(change, (inside(folder, parent) if parent else folder) / inside(Path(), name))
@@ -133,6 +139,8 @@ def _make(change: ChangedFile, target: Path) -> None:
         target.unlink(missing_ok=True)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir() and not target.is_symlink():
+        remove_tree(target)  # what git ignores may be left in it
     if target.is_symlink() or change.kind == "link":
         target.unlink(missing_ok=True)
     if change.kind == "link":

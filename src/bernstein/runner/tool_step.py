@@ -262,6 +262,9 @@ class ToolAttempt:
                 "  replay it with --tools rerun"
             )
         make_again(recorded, self.copy.path)
+        # Or what the next command is said to have changed has these too.
+        for change in recorded.changes:
+            self._note(change.path)
 
     def _miss(self, what: str, advice: str, key: str) -> None:
         """Count a miss; raised where the replay is strict."""
@@ -288,10 +291,15 @@ class ToolAttempt:
             output = ToolOutput(str(error), ok=False)
         if output.written:
             changes = [Change(output.written, "changed")]
-            written = file_digest(self.copy.path / output.written)
-            self._files |= {} if written is None else {output.written: written}
+            self._note(output.written)
         text = self._steps.redactor.text(output.text)
         return result_of(ToolOutput(text, output.ok, output.exit_code), changes, self.copy.path)
+
+    def _note(self, path: str) -> None:
+        """Note how a file is now."""
+        self._files.pop(path, None)
+        digest = file_digest(self.copy.path / path)
+        self._files |= {} if digest is None else {path: digest}
 
 
 def _prompt(plan: Plan, unit: Unit) -> str:

@@ -56,8 +56,10 @@ def make_workspace(run: RunDir, folder: Path) -> Workspace:
         WorkspaceError: The folder is too large, or holds what cannot be copied.
     """
     path = _copy(folder, run.workspace)
-    base = manifest(path)
+    ignored = ignored_in(path)
+    base = manifest(path, ignored)
     info: JsonObject = {"folder": str(folder.resolve()), "path": str(path), "files": base}
+    info["ignored"] = list(ignored)  # a step can write other patterns
     write_file(run.workspace_base, canonical_bytes(info) + b"\n")
     return Workspace(path, digest_of(base).digest)
 
@@ -70,7 +72,13 @@ def restore_workspace(run: RunDir) -> Workspace:
     """
     info = _read_base(run)
     path, folder, base = Path(info["path"]), Path(info["folder"]), info["files"]
-    now = manifest(path)
+    if not path.resolve().is_relative_to(run.workspace.resolve()):
+        # Of a project that was copied: to go on there would undo what lies here.
+        raise WorkspaceError(
+            f"the workspace of run {run.run_id} is not its own: {path}\n"
+            "  let it go on in the project that it began in, or run the plan again"
+        )
+    now = manifest(path, _ignored_then(info))
     for change in _changes(base, now):
         target = path / change.path
         if change.kind == "added":
@@ -249,7 +257,13 @@ def find_changes(run: RunDir) -> list[Change]:
         WorkspaceError: The run has no workspace (any more).
     """
     info = _read_base(run)
-    return _changes(info["files"], manifest(Path(info["path"])))
+    return _changes(info["files"], manifest(Path(info["path"]), _ignored_then(info)))
+
+
+def _ignored_then(info: JsonObject) -> tuple[str, ...] | None:
+    """The patterns of what was no part of the folder when the run began, where they are kept."""
+    ignored = info.get("ignored")
+    return None if ignored is None else tuple(ignored)
 
 
 def _changes(base: dict[str, str], now: dict[str, str]) -> list[Change]:
