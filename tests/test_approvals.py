@@ -224,6 +224,24 @@ def test_approving_twice_is_one_approval_and_the_first_word_stands(
     assert check_audit(sdd.audit, keys, None).verdict == "prefix"
 
 
+def test_the_first_word_stands_whatever_becomes_of_the_order_of_lines(
+    sdd: SddDir, parked: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:  # two who decide in the same moment
+        patch.setattr("bernstein.seal.approvals.find_approval", lambda *_: None)
+        decide(sdd, parked, "denied", "bob")
+        decide(sdd, parked, "approved", "alice")
+    assert decide(sdd, parked, "approved") == "denied by bob"
+    first, second = sdd.audit.read_bytes().splitlines(keepends=True)
+    sdd.audit.write_bytes(second + first)
+    place = RowRef(
+        parked.run_id, *(rows(sdd.audit)[0]["payload"][n] for n in ("index", "event_hash"))
+    )
+    said = find_approval(sdd, default_keys(sdd).folder, place)
+    assert said is not None
+    assert said.decision == "denied"
+
+
 def test_a_decision_of_somebody_else_is_none(
     sdd: SddDir, parked: RunDir, tmp_path: Path, outside: Path
 ) -> None:
@@ -269,17 +287,20 @@ def test_what_waits_is_listed_with_what_is_asked_for(sdd: SddDir, parked: RunDir
     assert done.returncode == 0
     assert done.stdout.startswith(f"{CALL}: run_command\n  {{")
     assert "echo ran >>" in done.stdout
-    done = bernstein("approve", "latest", "s/work/t1/c9")
+    done = bernstein("approve", parked.run_id, "s/work/t1/c9")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"those that do: {CALL}" in done.stderr
 
 
 def test_it_is_approved_and_goes_on_by_the_command_line(sdd: SddDir, outside: Path) -> None:
     park_by_command_line(f"echo ran >> {outside}; echo b > b.txt")
-    done = bernstein("approve", "latest", "s/work/t1/c1", "--as", "alice")
+    run_id = sdd.find_run("latest").run_id
+    done = bernstein("approve", "latest", "s/work/t1/c1")
+    assert (done.returncode, f"bernstein approve {run_id} s/work/t1/c1" in done.stderr) == (2, True)
+    done = bernstein("approve", run_id, "s/work/t1/c1", "--as", "alice")
     assert done.stdout.startswith("s/work/t1/c1 (run_command): approved by alice\n")
     assert "bernstein run --resume" in done.stdout
-    done = bernstein("deny", "latest", "s/work/t1/c1", "--as", "bob")
+    done = bernstein("deny", run_id, "s/work/t1/c1", "--as", "bob")
     assert done.returncode == 2
     assert "was approved before, by alice: that stands" in done.stderr
     done = bernstein("run", "--resume", "latest")
@@ -302,7 +323,7 @@ def test_a_run_that_waits_takes_a_decision_while_it_runs(sdd: SddDir, outside: P
     while not _waits(sdd):
         assert process.poll() is None
         time.sleep(0.05)
-    assert bernstein("approve", "latest", "s/work/t1/c1").returncode == 0
+    assert bernstein("approve", sdd.find_run("latest").run_id, "s/work/t1/c1").returncode == 0
     assert process.wait(60) == 0
     assert lines_of(outside) == 1
     assert verify(sdd, sdd.find_run("latest")).verdict == "verified"

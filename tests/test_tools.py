@@ -215,6 +215,15 @@ def test_what_a_tool_cannot_do_is_told_to_the_model(
     assert report.artifacts == {}
 
 
+def test_a_pipe_is_not_written_into(sdd: SddDir) -> None:
+    turns(
+        [call("run_command", command="mkfifo p")],
+        [call("write_file", path="p", content="x"), call("read_file", path="p")],
+    )
+    run = sdd.run(run_plan(plan_with(), sdd).run_id)
+    assert told(run)[1:] == ["p is no file", "p: there is no such file"]
+
+
 def test_a_model_that_never_ends_is_stopped(sdd: SddDir) -> None:
     script({"text": "more", "tool_calls": [call("list_files")]})
     plan = plan_with(more=", max_turns: 3, retries: 2")

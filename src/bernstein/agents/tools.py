@@ -239,6 +239,8 @@ def _read(workspace: Path, path: str) -> str:
 
 def _write(workspace: Path, path: str, content: str) -> None:
     target = _target(workspace, path)
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise ToolError(f"{path} is no file")  # to write into a pipe waits for its reader
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(utf8(content))
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 _EXAMPLE = """\b
 Examples:
   bernstein approve latest             list what waits, and what is asked for
-  bernstein approve latest CALL        then: bernstein run --resume latest
+  bernstein approve RUN CALL           then: bernstein run --resume RUN
 """
-_DENY_EXAMPLE = "Example: bernstein deny latest CALL --as alice"
+_DENY_EXAMPLE = "Example: bernstein deny 20261130T14 CALL --as alice"
+_VERBS: dict[Decision, str] = {"approved": "approve", "denied": "deny"}
 
 
 @click.command("approve", epilog=_EXAMPLE)
@@ -69,6 +70,11 @@ def _decide(
     calls = pending_calls(run, bodies_of(run, context.sdd, keys))
     if call_id is None:
         return _print_pending(context, run, calls, as_json=as_json)
+    if run_id == "latest":
+        raise UsageError(
+            "what is the latest can be another run than the one that you looked at\n"
+            f"  name it: bernstein {_VERBS[decision]} {run.run_id} {call_id}"
+        )
     refuse_inside_run(context.sdd)
     call = _find(calls, call_id, run)
     said = record_thread_approval(

@@ -91,7 +91,9 @@ def find_approval(sdd: SddDir, keys_dir: Path, row: RowRef) -> ThreadApproval | 
     """The first decision on a row that an operator of this user has signed, or None."""
     keys = KeyStore(keys_dir, sdd.keys)
     own = keys.own_ids()
-    for kept in read_audit(sdd.audit, audit_keys(keys_dir)):
+    # By the place that their hmac covers, whatever the order of the lines is by now.
+    rows = sorted(read_audit(sdd.audit, audit_keys(keys_dir)), key=lambda kept: kept.index)
+    for kept in rows:
         if kept.type != THREAD_APPROVAL:
             continue
         try:
