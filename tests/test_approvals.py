@@ -457,6 +457,23 @@ def test_a_run_that_is_killed_before_it_parks_goes_on(outside: Path, tmp_path: P
     assert lines_of(outside) == 0
 
 
+def test_an_older_state_of_the_run_lets_no_tool_run_again(
+    sdd: SddDir, outside: Path, tmp_path: Path
+) -> None:
+    command = call("run_command", command=f"echo ran >> {outside}")
+    turns([command], [command])
+    run = sdd.run(run_plan(PLAN, sdd).run_id)
+    decide(sdd, run, "approved")
+    shutil.copytree(run.path, tmp_path / "older", symlinks=True)
+    assert resume(sdd, run).status == "parked"  # on the second call
+    shutil.rmtree(run.path)
+    shutil.copytree(tmp_path / "older", run.path, symlinks=True)
+    assert resume(sdd, run).status == "parked"
+    assert lines_of(outside) == 1
+    (row,) = events(run, "tool.result")
+    assert row["payload"]["ok"] is False
+
+
 def test_many_who_let_one_run_go_on_at_once_run_its_tool_once(
     sdd: SddDir, parked: RunDir, outside: Path
 ) -> None:

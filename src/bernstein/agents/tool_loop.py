@@ -148,12 +148,10 @@ class _Words:
             BadAnswerError: It was cut at its bound.
         """
         try:
-            value = decode_strict(utf8(answer.text))
+            decode_strict(utf8(answer.text))
         except CanonicalError as error:
             raise BadAnswerError("the model gave no whole JSON") from error
-        if not isinstance(value, dict) or not isinstance(value.get("tool"), str):
-            return ()
-        return (ToolCall(value["tool"], canonical_bytes(value.get("arguments")).decode()),)
+        return asked_in_words(answer.text)
 
     def tell(
         self, answer: LlmAnswer, calls: Sequence[ToolCall], outputs: Sequence[ToolOutput]
@@ -165,6 +163,17 @@ class _Words:
             for call, output in zip(calls, outputs, strict=True)
         )
         self._messages.append({"role": "user", "content": told})
+
+
+def asked_in_words(text: str) -> tuple[ToolCall, ...]:
+    """The tool that an answer in words asks for, where it asks for one."""
+    try:
+        value = decode_strict(utf8(text))
+    except CanonicalError:
+        return ()
+    if not isinstance(value, dict) or not isinstance(value.get("tool"), str):
+        return ()
+    return (ToolCall(value["tool"], canonical_bytes(value.get("arguments")).decode()),)
 
 
 def _object(properties: JsonObject) -> JsonObject:

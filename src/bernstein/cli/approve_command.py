@@ -77,6 +77,11 @@ def _decide(
         )
     refuse_inside_run(context.sdd)
     call = _find(calls, call_id, run)
+    if not call.asked and decision == "approved":
+        raise UsageError(
+            f"what {call.call_id} asks for cannot be read here, so nobody can approve it\n"
+            f"  deny it: bernstein deny {run.run_id} {call.call_id}"
+        )
     said = record_thread_approval(
         context.sdd, keys.folder, call.row, decision, actor or getpass.getuser()
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.events import trajectory as event
-from bernstein.seal.approvals import RowRef, find_approval
+from bernstein.seal.approvals import RowRef, find_approval, start_approved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +45,17 @@ class Approvals:
         """What is said to a call, or None while nobody has said anything."""
         if self._recorded is not None:
             return self._recorded.get(call.call_id)
-        row = RowRef(self._run.run_id, call.seq, call.event_hash)
-        said = find_approval(self._sdd, self._keys_dir, row)
+        said = find_approval(self._sdd, self._keys_dir, self._row(call))
         return None if said is None else Decided(said.decision == "approved", said.actor)
+
+    def begin(self, call: Proposed) -> bool:
+        """Whether an approved call may run now: it has not before."""
+        if self._recorded is not None:
+            return True
+        return start_approved(self._sdd, self._keys_dir, self._row(call))
+
+    def _row(self, call: Proposed) -> RowRef:
+        return RowRef(self._run.run_id, call.seq, call.event_hash)
 
 
 def _read_decisions(journal: Path) -> dict[str, Decided]:

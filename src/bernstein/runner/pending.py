@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from bernstein.agents.tool_loop import asked_in_words
 from bernstein.agents.tools import parse_arguments
 from bernstein.canonical import DigestRef, digest_of
 from bernstein.chain.read import load_replay_events, payload_of
@@ -67,6 +68,8 @@ def _asked(run: RunDir, blobs: BlobStore) -> Iterator[tuple[str, str]]:
     """The digest and the text of the arguments of every recorded call of a tool."""
     for row in load_recording(run.llm_calls).rows:
         outcome = row.read_outcome(blobs)
-        for call in outcome.tool_calls if isinstance(outcome, LlmAnswer) else ():
+        if not isinstance(outcome, LlmAnswer):
+            continue
+        for call in (*outcome.tool_calls, *asked_in_words(outcome.text)):
             given = parse_arguments(call.args)
             yield digest_of(call.args if given is None else given).digest, call.args

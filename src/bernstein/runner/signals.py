@@ -17,7 +17,7 @@ from bernstein.canonical import DigestRef, convert, digest_of
 from bernstein.errors import CanonicalError, RecordingError, ReplayMissError, UnsafePathError
 from bernstein.files import inside
 from bernstein.recording.fixtures import fixture_key
-from bernstein.settings import child_environment
+from bernstein.settings import INSIDE_RUN, child_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ async def _run_command(command: str, workspace: Path) -> CommandResult:
             process = await asyncio.create_subprocess_shell(
                 command,
                 cwd=workspace,
-                env=child_environment(),
+                env={**child_environment(), INSIDE_RUN: "1"},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -23,7 +23,7 @@ from bernstein.agents.tools import (
 )
 from bernstein.canonical import DigestRef, JsonValue, digest_of
 from bernstein.capture.program import CallScope
-from bernstein.errors import RecordingError, ReplayMissError
+from bernstein.errors import RecordingError, ReplayMissError, WorkspaceError
 from bernstein.events import trajectory as event
 from bernstein.recording.fixtures import STEP_TOOL
 from bernstein.runner.tool_results import (
@@ -237,6 +237,10 @@ class ToolAttempt:
         if recorded is not None and run.resumed is not None:
             self._make_again(recorded)
             return recorded, recorded
+        is_asked = call.name in self._unit.step.approve
+        runs = recorded is None or self._steps.mode == "rerun"
+        if runs and is_new and is_asked and not self._steps.approvals.begin(call):
+            is_new = False
         if recorded is None and not is_new:
             # The run ended while it ran, and nobody knows how far it came.
             output = ToolOutput("the run ended while this ran; it was not run again", ok=False)
@@ -287,7 +291,7 @@ class ToolAttempt:
                 self._files = self.copy.now()
             else:
                 output = run_file_tool(call.name, arguments, self.copy.path)
-        except ToolError as error:
+        except (ToolError, WorkspaceError) as error:
             output = ToolOutput(str(error), ok=False)
         if output.written:
             changes = [Change(output.written, "changed")]

@@ -13,6 +13,7 @@ import msgspec
 
 from bernstein.canonical import JsonObject, canonical_bytes, convert
 from bernstein.errors import CanonicalError, UsageError
+from bernstein.events.trajectory import TOOL_STARTED
 from bernstein.seal.audit import AuditChain, audit_keys, read_audit
 from bernstein.seal.signing import KeyStore, is_signed_by
 
@@ -85,6 +86,23 @@ def record_thread_approval(
     chain.append(THREAD_APPROVAL, msgspec.to_builtins(said))
     # Another one may have come between: the first counts.
     return find_approval(sdd, keys_dir, row) or said
+
+
+def start_approved(sdd: SddDir, keys_dir: Path, row: RowRef) -> bool:
+    """Note in the audit chain that what was approved on a row is about to run.
+
+    Returns:
+        Whether it has not begun before: one approval lets one tool run once, also where somebody
+        put an older state of the run's folder back.
+    Raises:
+        Like ``record_thread_approval``.
+    """
+    chain = AuditChain(sdd.audit, audit_keys(keys_dir))
+    _, is_new = chain.append_once(
+        TOOL_STARTED,
+        {"run_id": row.run_id, "index": row.index, "event_hash": row.event_hash},
+    )
+    return is_new
 
 
 def find_approval(sdd: SddDir, keys_dir: Path, row: RowRef) -> ThreadApproval | None:

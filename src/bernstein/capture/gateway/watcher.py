@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+_LOOKS = 100
 _PROGRAM = Path(__file__).with_name("watch.py")
 
 
@@ -61,7 +63,10 @@ class Watcher:
         trace: TracebackType | None,
     ) -> None:
         if self._ends_rest:
-            end_marked(self._mark.encode())
+            for _ in range(_LOOKS):  # what was just being started is there by the next
+                if not end_marked(self._mark.encode()):
+                    break
+                time.sleep(0.01)
         self._say("done")
         assert self._program.stdin is not None
         with suppress(OSError):
