@@ -272,7 +272,7 @@ def test_a_row_that_somebody_wrote_into_the_journal_approves_nothing(
     assert lines_of(outside) == 0
 
 
-@pytest.mark.parametrize("actor", ["", " ", "a\nb", "x" * 129])
+@pytest.mark.parametrize("actor", ["", " ", "a\nb", "x" * 129, "policy"])
 def test_who_decides_has_a_name(sdd: SddDir, parked: RunDir, actor: str) -> None:
     with pytest.raises(UsageError):
         decide(sdd, parked, "approved", actor)
@@ -531,6 +531,7 @@ def test_a_run_that_would_go_on_otherwise_is_left_as_it_is(sdd: SddDir, parked: 
         resume(sdd, parked)
     assert parked.journal.read_bytes() == before
     assert not parked.seal.exists()
+    assert parked.is_parked()
 
 
 def test_a_run_that_cannot_go_on_says_why(sdd: SddDir, parked: RunDir) -> None:

@@ -269,9 +269,12 @@ def test_a_command_has_no_key_and_names_no_path_of_this_machine(
 
 def test_a_command_ends_with_all_that_it_started(sdd: SddDir) -> None:
     slow = "(sleep 3; touch late.txt) & sleep 60"
-    turns([call("run_command", command=slow, timeout_s=1), call("run_command", command="ls")])
+    by_itself = call("run_command", command="exit 124")
+    timed = call("run_command", command=slow, timeout_s=1)
+    turns([timed, call("run_command", command="ls"), by_itself])
     report = run_plan(plan_with(), sdd)
-    first, second = told(sdd.run(report.run_id))
+    first, second, third = told(sdd.run(report.run_id))
+    assert third == "exit code 124\n"
     assert first == "exit code 124\n\n[ended after 1 s]"
     assert second == "exit code 0\n"
 
@@ -372,6 +375,8 @@ def test_what_models_are_told_of_the_tools_is_part_of_the_key() -> None:
         ("list_files", {"path": "d"}, "d/b.py\nd/c.txt"),
         ("list_files", {"pattern": "*.py"}, "a.py\nd/b.py"),
         ("list_files", {"pattern": "*.md"}, "there are no such files"),
+        ("list_files", {"pattern": ".py"}, "there are no such files"),
+        ("list_files", {"pattern": "d/*"}, "d/b.py\nd/c.txt"),
         ("read_file", {"path": "a.py", "first_line": 2, "last_line": 2}, "two\n"),
         ("search_files", {"text": "two"}, "a.py:2:two\nd/c.txt:1:two"),
         ("search_files", {"text": "two", "path": "d/"}, "d/c.txt:1:two"),

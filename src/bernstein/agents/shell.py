@@ -63,14 +63,16 @@ class Shell:
         mark = f"{self.run_id}/{secrets.token_hex(8)}"
         with TemporaryFile() as output:
             file = cast("BinaryIO", output)
-            code = await self._run(command, timeout_s, file, mark)
+            ended = await self._run(command, timeout_s, file, mark)
             text = self._read(file).replace(mark, "1")
-        if code == _TIMED_OUT:
+        code = _TIMED_OUT if ended is None else ended
+        if ended is None:
             text += f"\n[ended after {timeout_s} s]"
         said = f"exit code {code}\n{text}"
         return ToolOutput(said, ok=code == 0, exit_code=code)
 
-    async def _run(self, command: str, timeout_s: int, output: BinaryIO, mark: str) -> int:
+    async def _run(self, command: str, timeout_s: int, output: BinaryIO, mark: str) -> int | None:
+        """Its exit code; None where its time was up."""
         launcher = Launcher(is_isolated=self.is_isolated, output=output, errors=output)
         process = launcher.process
         try:
@@ -85,7 +87,7 @@ class Shell:
                 try:
                     while process.poll() is None:
                         if time.monotonic() > deadline_s:
-                            return _TIMED_OUT
+                            return None
                         await asyncio.sleep(_POLL_S)
                     code = process.wait()
                     return code if code >= 0 else 128 - code

@@ -160,7 +160,11 @@ def run_file_tool(name: str, arguments: dict[str, Any], workspace: Path) -> Tool
 
 
 def _list_files(workspace: Path, path: str, pattern: str) -> ToolOutput:
-    found = [name for name in _files(workspace, path) if fnmatch.fnmatch(name, f"*{pattern}")]
+    found = [
+        name
+        for name in _files(workspace, path)
+        if any(fnmatch.fnmatchcase(known, pattern) for known in (name, Path(name).name))
+    ]
     return ToolOutput(_bounded("\n".join(found) or "there are no such files"))
 
 

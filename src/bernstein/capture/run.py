@@ -148,6 +148,7 @@ class OpenRun:
         self._held = ExitStack()
         self.is_wire = info["kind"] == "client"
         self.guard: Guard = "python"
+        self._info_before = source_info
         self._info = self._first_info(info, source_info, settings)
         own_key, recorded_key = self._body_keys(settings)
         self.dir.write_info(self._info)
@@ -480,12 +481,13 @@ class OpenRun:
             self.seal_problem = str(error)
 
     def park(self) -> None:
-        """Let the run be as it is, to go on later: on disk, and not sealed.
+        """Let the run be as it is, to go on later: on disk, and not sealed."""
+        self._close_files("parked")
 
-        A run that could not go on is as it was.
-        """
-        stopped = self.resumed is not None and self.resumed.problem is not None
-        self._close_files(None if stopped else "parked")
+    def leave(self) -> None:
+        """Let a run that cannot go on be as it was."""
+        self._info = self._info_before
+        self._close_files(None)
 
     def retain(self) -> None:
         """Let old runs go, as the settings say; after everything was read of this one.
@@ -506,7 +508,9 @@ class OpenRun:
         self.fixtures.close()
         self.decisions.close()
         self._held.close()
-        if status is not None:
+        if status is None:
+            self.describe({})
+        else:
             self.describe({"status": status, "finished": utc_now(), "head": self.head})
         os.close(self._lock_fd)
 

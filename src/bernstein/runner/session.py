@@ -100,9 +100,13 @@ class PlanRun:
                 if len(self._units.waiting) == len(self._tasks) > 0 and not self._options.waits:
                     return await self._park()
             if run.resumed is not None and run.resumed.problem is not None:
-                run.park()
                 raise run.resumed.problem
             return self._end()
+        except UsageError:
+            if run.resumed is not None and run.resumed.problem is not None:
+                remove_tree(run.dir.agents)
+                run.leave()
+            raise
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
@@ -153,7 +157,7 @@ class PlanRun:
             if run.resumed is None:
                 run.discard()
             else:
-                run.park()
+                run.leave()
             raise
         self._observer.run_opened(run.dir.run_id, self._plan)
         run.describe({"tree": self._workspace.tree_digest, "isolated": self._options.is_isolated})

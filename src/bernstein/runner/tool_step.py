@@ -34,6 +34,7 @@ from bernstein.runner.tool_results import (
     result_of,
 )
 from bernstein.runner.workspace import Change, folder_of_agent, make_agent_copy
+from bernstein.seal.approvals import POLICY
 from bernstein.tree import file_digest
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from bernstein.runner.workspace import AgentCopy
     from bernstein.wire.secrets import Redactor
 
-POLICY = "policy"  # the actor of what the plan itself says
 _UNKNOWN = "unknown"  # the name of a tool that there is not: what a model calls it is its own text
 _CALL_RETRIES = 2
 _SYSTEM = (

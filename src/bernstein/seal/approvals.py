@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 THREAD_APPROVAL = "thread.approval"
 Decision: TypeAlias = Literal["approved", "denied"]
+POLICY = "policy"  # the actor of what the plan itself says: nobody decides by this name
 _MAX_ACTOR_CHARS = 128
 
 
@@ -73,7 +74,8 @@ def record_thread_approval(
         JournalError, OSError: The audit chain cannot be written.
     Source: docs/tools.md, "Who decides".
     """
-    if not actor.strip() or len(actor) > _MAX_ACTOR_CHARS or not actor.isprintable():
+    is_name = actor.strip() and len(actor) <= _MAX_ACTOR_CHARS and actor.isprintable()
+    if not is_name or actor == POLICY:
         raise UsageError(
             f"{actor!r} is no name for who decides\n  give one, at most 128 characters: --as NAME"
         )
