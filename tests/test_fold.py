@@ -243,6 +243,32 @@ def test_an_envelope_that_is_none_is_refused(
     assert why in str(error.value)
 
 
+@pytest.mark.parametrize("where", ["alone", "first", "last", "without an end"])
+def test_a_line_that_is_too_long_is_refused_before_it_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr("bernstein.fold.source.MAX_LINE_BYTES", 2**18)
+    short, long = envelope(event(0, "checkpoint", checkpointId="c")), b"x" * 2**22
+    lines = {
+        "alone": long,
+        "first": long + b"\n" + short,
+        "last": short + long + b"\n",
+        "without an end": short + long,
+    }
+    (tmp_path / "events.jsonl").write_bytes(lines[where])
+    with pytest.raises(FoldError, match="is longer than"):
+        project(EventFile(tmp_path / "events.jsonl"))
+
+
+def test_long_lines_that_may_be_are_read(tmp_path: Path) -> None:
+    labels = ["x" * (2**17 - 60), "y" * 2**19, "z", "u" * 2**18]
+    log = [event(n, "checkpoint", checkpointId=f"c{n}", label=la) for n, la in enumerate(labels)]
+    (tmp_path / "events.jsonl").write_bytes(b"".join(map(envelope, log))[:-1])
+    assert [
+        mark["label"] for mark in project(EventFile(tmp_path / "events.jsonl")).checkpoints
+    ] == labels
+
+
 def test_any_spelling_of_an_envelope_is_read(tmp_path: Path) -> None:
     line = envelope(event(0, "checkpoint", checkpointId="\u00e9"))
     spelled = json.dumps(dict(reversed(json.loads(line).items())), indent=None) + "\r\n"

@@ -232,6 +232,15 @@ def test_a_run_that_ends_without_its_last_row_is_told_as_interrupted(sdd: SddDir
     assert (end["event"], json.loads(end["data"])) == ("end", {"run": "interrupted"})
 
 
+def test_a_run_that_waits_is_told_as_parked_and_may_be_asked_again(sdd: SddDir) -> None:
+    write(sdd, "parked", 5, ends=False)
+    sdd.run("parked").write_info({"run_id": "parked", "status": "parked"})
+    with serving(sdd) as port:
+        for headers in ({}, {"Last_Event_ID": "4"}):
+            *_, end = events_of(get(port, "/api/runs/parked/events", **headers))
+            assert (end["event"], json.loads(end["data"])) == ("end", {"run": "parked"})
+
+
 def test_a_silent_run_keeps_its_connections_open(sdd: SddDir) -> None:
     held = Held(sdd, "quiet")
     write(sdd, "quiet", 1, ends=False)

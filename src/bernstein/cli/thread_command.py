@@ -47,7 +47,7 @@ def verify(context: Context, run_id: str, *, as_json: bool) -> int:
     """
     run = _find(context, run_id)
     check = verify_thread_against_journal(run.journal)
-    warning = ""
+    warning = wrong = ""
     if check.step_index is None:
         verdict = verify_run(
             run,
@@ -55,19 +55,21 @@ def verify(context: Context, run_id: str, *, as_json: bool) -> int:
             KeyStore(context.settings.keys_dir, context.sdd.keys),
         )
         if verdict.verdict == "mismatch":
-            note = f"{verdict.reason}" + (f": {verdict.note}" if verdict.note else "")
-            check = msgspec.structs.replace(check, step_index=verdict.step_index or 0, note=note)
+            wrong = f"{verdict.reason}" + (f": {verdict.note}" if verdict.note else "")
+            check = msgspec.structs.replace(check, step_index=verdict.step_index, note=wrong)
         elif verdict.verdict == "prefix":
             warning = verdict.note or "there is no seal, so nothing says that these are all rows"
     if as_json:
         print_json({"run_id": run.run_id, **msgspec.to_builtins(check), "warning": warning})
     elif check.step_index is not None:
         click.echo(f"run {run.run_id} differs at step {check.step_index}: {check.note}")
+    elif wrong:
+        click.echo(f"run {run.run_id} is not what was sealed: {wrong}")
     else:
         click.echo(f"run {run.run_id}: {check.rows} events are the journal that was executed")
     if warning:
         sys.stderr.write(f"warning: {warning}\n")
-    return int(check.step_index is not None)
+    return int(bool(check.note))
 
 
 @command.command("watch", epilog="Example: bernstein thread watch latest --json")

@@ -146,8 +146,7 @@ class EventFile:
 def read_batches(file: BinaryIO, run_id: str = "") -> Iterator[Batch]:
     """The events of an open file, some at a time, each time of one run; see ``EventFile``."""
     number = 1
-    while lines := file.readlines(_READ_BYTES):
-        data = b"".join(lines)
+    for data in _whole_lines(file):
         is_row = data.startswith(_BEGINS_ROW)
         try:
             events = (_rows if is_row else _envelopes).decode_lines(data)
@@ -160,11 +159,36 @@ def read_batches(file: BinaryIO, run_id: str = "") -> Iterator[Batch]:
         elif is_read and all(event.runId == events[0].runId for event in events):
             yield events[0].runId, events
         else:
-            for at, line in enumerate(lines, number):
+            for at, line in enumerate(data.split(b"\n"), number):
                 if line.strip():
                     event = _read_slowly(line, at, run_id)
                     yield event.run_id, [event]
-        number += len(lines)
+        number += data.count(b"\n")
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """An open file in pieces of whole lines; the last line may be without its LF.
+
+    Raises:
+        FoldError: A line is too long; no more of it is read than that takes.
+    """
+    rest, number = b"", 1
+    # As much again as is held: a long line is not copied for every piece of it.
+    while read := file.read(max(_READ_BYTES, len(rest))):
+        data = rest + read
+        end = data.rfind(b"\n") + 1
+        rest = data[end:]
+        if max(len(rest), end) > MAX_LINE_BYTES and _has_long_line(data):
+            raise FoldError(f"behind line {number}: a line is longer than {MAX_LINE_BYTES} bytes")
+        if end:
+            number += data.count(b"\n")
+            yield data[:end]
+    if rest:
+        yield rest
+
+
+def _has_long_line(data: bytes) -> bool:
+    return any(len(line) > MAX_LINE_BYTES for line in data.split(b"\n"))
 
 
 def _read_slowly(line: bytes, number: int, run_id: str) -> TrajectoryEvent:
@@ -173,8 +197,6 @@ def _read_slowly(line: bytes, number: int, run_id: str) -> TrajectoryEvent:
     Raises:
         FoldError: It is none.
     """
-    if len(line) > MAX_LINE_BYTES:
-        raise FoldError(f"line {number}: longer than {MAX_LINE_BYTES} bytes")
     try:
         return _any_event(decode_strict(line), run_id)
     except (CanonicalError, FoldError, msgspec.ValidationError) as error:

@@ -106,7 +106,8 @@ class _Api:
         run, after = self._find(request), _last_seen(request)
         with self._tails.of(run) as tail:
             at = tail.place_behind(after)
-            if tail.is_over and tail.read(at).end == at and after is not None:
+            has_all = tail.is_over and tail.read(at).end == at and after is not None
+            if has_all and not run.is_parked():
                 return Response(status_code=204, headers=_HEADERS)
         return StreamingResponse(
             self._stream(run, at),
@@ -139,6 +140,8 @@ async def _frames(tail: Tail, at: int, keep_alive_s: float) -> AsyncIterator[byt
             yield piece.frames
         elif is_over:
             status = "finished" if has_end else "interrupted"
+            if tail.run.is_parked():
+                status = "parked"
             yield b"event: end\ndata: %b\n\n" % json.dumps({"run": status}).encode()
             return
         elif not await tail.grown(keep_alive_s):

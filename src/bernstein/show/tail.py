@@ -79,7 +79,8 @@ class Tail:
         if b"\n" not in data and len(data) == _PIECE_BYTES:
             data = os.pread(self._file.fileno(), MAX_LINE_BYTES + 1, at)
         piece = _piece_of(data, at)
-        if piece.end > at:
+        # A row that is larger is read by each viewer: to keep some of those would cost too much.
+        if at < piece.end <= at + _PIECE_BYTES:
             self._pieces[at] = piece
             while len(self._pieces) > _PIECES:
                 self._pieces.popitem(last=False)
