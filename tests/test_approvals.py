@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bernstein.canonical import canonical_bytes
+from bernstein.chain.decisions import compare_decisions
 from bernstein.errors import BernsteinError, UsageError
 from bernstein.rundir import SddDir
 from bernstein.runner.pending import pending_calls
@@ -429,6 +431,7 @@ def test_a_run_that_is_killed_at_any_point_goes_on_and_runs_no_tool_twice(
             assert report.status == "completed", (point, report.failures)
         ran.add(lines_of(outside))
         assert verify(sdd, parked).verdict == "verified", point
+        assert compare_decisions(parked.wal, parked.journal).first_difference is None, point
         if lines_of(outside):
             assert (parked.workspace / "a.txt").exists()
         if not was_killed:
@@ -472,6 +475,18 @@ def test_an_older_state_of_the_run_lets_no_tool_run_again(
     assert lines_of(outside) == 1
     (row,) = events(run, "tool.result")
     assert row["payload"]["ok"] is False
+
+
+def test_a_decision_that_a_kill_kept_from_the_chain_is_made_anew(
+    sdd: SddDir, parked: RunDir
+) -> None:
+    decide(sdd, parked, "approved")
+    last = rows(parked.wal)[-1]
+    other = {**last, "index": last["index"] + 1, "decision": "retry"}
+    with parked.wal.open("ab") as file:
+        file.write(canonical_bytes(other) + b"\n")
+    assert resume(sdd, parked).status == "completed"
+    assert compare_decisions(parked.wal, parked.journal).first_difference is None
 
 
 def test_many_who_let_one_run_go_on_at_once_run_its_tool_once(

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from bernstein.canonical import JsonObject, canonical_bytes
 from bernstein.chain.read import load_replay_events
 from bernstein.errors import RecordingError, UsageError
-from bernstein.jsonl import open_append, read_lines
+from bernstein.events.trajectory import DECISION_MADE
+from bernstein.files import write_file
+from bernstein.jsonl import open_append
 from bernstein.seal.evidence import verify_run
 from bernstein.seal.seals import set_torn_lines_aside
 
@@ -35,7 +37,7 @@ class Resumed:
         self._run = run
         self._rows = deque(load_replay_events(run.journal))
         self.count = len(self._rows)
-        self.decisions = sum(line.is_whole for line in read_lines(run.wal))
+        self.decisions = sum(row.event == DECISION_MADE for row in self._rows)
         self.problem: UsageError | None = None
 
     def pass_over(self, rows: Sequence[tuple[str, JsonObject]], lane: str) -> list[JournalEntry]:
@@ -76,10 +78,19 @@ def hold_to_resume(run: RunDir, sdd: SddDir, keys: KeyStore) -> int:
         _refuse_ended(run)
         set_torn_lines_aside(run)
         _refuse_damaged(run, sdd, keys)
+        _cut_decisions(run)
     except BaseException:
         os.close(lock_fd)
         raise
     return lock_fd
+
+
+def _cut_decisions(run: RunDir) -> None:
+    """Take back a decision that a kill kept from being chained: it is made again, or another is."""
+    chained = sum(row.event == DECISION_MADE for row in load_replay_events(run.journal))
+    lines = run.wal.read_bytes().splitlines(keepends=True) if run.wal.exists() else []
+    if len(lines) > chained:
+        write_file(run.wal, b"".join(lines[:chained]))
 
 
 def _take(lock_fd: int, run: RunDir) -> None:
