@@ -308,3 +308,13 @@ def test_the_folds_share_no_state_and_change_nothing_of_each_other() -> None:
     items = iter(log)
     assert project(log).to_bytes() == alone[0]
     assert tool_calls_bytes(project_tool_calls(items)) == alone[1]
+
+
+def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path: Path) -> None:
+    log = [event(n, "checkpoint", checkpointId=f"c{n}", label="x" * 90) for n in range(3000)]
+    spelled_otherwise = envelope(log[500]).replace(b'":', b'": ', 1)
+    lines = [*map(envelope, log), b"{}\n"]
+    lines[500] = spelled_otherwise
+    (tmp_path / "events.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(FoldError, match="^line 3001: "):
+        project(EventFile(tmp_path / "events.jsonl"))

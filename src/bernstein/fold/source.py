@@ -155,15 +155,17 @@ def read_batches(file: BinaryIO, run_id: str = "") -> Iterator[Batch]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             is_read = False
         if is_read and is_row:
+            number += len(events)
             yield run_id, events
         elif is_read and all(event.runId == events[0].runId for event in events):
+            number += len(events)
             yield events[0].runId, events
         else:
             for at, line in enumerate(data.split(b"\n"), number):
                 if line.strip():
                     event = _read_slowly(line, at, run_id)
                     yield event.run_id, [event]
-        number += data.count(b"\n")
+            number += data.count(b"\n")
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -172,16 +174,16 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
     Raises:
         FoldError: A line is too long; no more of it is read than that takes.
     """
-    rest, number = b"", 1
+    rest, at = b"", 0
     # As much again as is held: a long line is not copied for every piece of it.
     while read := file.read(max(_READ_BYTES, len(rest))):
         data = rest + read
         end = data.rfind(b"\n") + 1
         rest = data[end:]
         if max(len(rest), end) > MAX_LINE_BYTES and _has_long_line(data):
-            raise FoldError(f"behind line {number}: a line is longer than {MAX_LINE_BYTES} bytes")
+            raise FoldError(f"from byte {at} on: a line is longer than {MAX_LINE_BYTES} bytes")
         if end:
-            number += data.count(b"\n")
+            at += end
             yield data[:end]
     if rest:
         yield rest
