@@ -316,5 +316,5 @@ def test_a_bad_line_far_into_a_file_is_told_by_its_number(tmp_path: Path) -> Non
     lines = [*map(envelope, log), b"{}\n"]
     lines[500] = spelled_otherwise
     (tmp_path / "events.jsonl").write_bytes(b"".join(lines))
-    with pytest.raises(FoldError, match="^line 3001: "):
+    with pytest.raises(FoldError, match=r"^line 3001: "):
         project(EventFile(tmp_path / "events.jsonl"))
