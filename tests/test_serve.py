@@ -20,6 +20,7 @@ import uvicorn
 from bernstein import EventJournal
 from bernstein.capture.gateway.server import loopback_listener
 from bernstein.errors import UsageError
+from bernstein.seal.signing import default_keys
 from bernstein.show.access import Access, read_token
 from bernstein.show.app import make_app
 from tests.helpers import bernstein
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
 TOKEN = "read-token-of-this-test"
+OPERATOR = "operator-token-of-this-test"
 # The response is all that is left of such a connection, and is closed with it.
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Connection": "close"}
 
@@ -41,10 +43,12 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def serving(sdd: SddDir, port: int = 0, keep_alive_s: float = 15) -> Iterator[int]:
+def serving(
+    sdd: SddDir, port: int = 0, keep_alive_s: float = 15, operator: str | None = OPERATOR
+) -> Iterator[int]:
     """A server on loopback, in a thread; gives its port."""
     listener = loopback_listener(port)
-    app = make_app(sdd, Access(TOKEN), keep_alive_s)
+    app = make_app(sdd, default_keys(sdd), Access(TOKEN, operator), keep_alive_s)
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     server = _Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -69,6 +73,25 @@ def get(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request("GET", path, headers={**HEADERS, **named})
+    return connection.getresponse()
+
+
+def cookie_of(port: int) -> str:
+    """The cookie that a page gets for the token."""
+    response = send(port, "/api/session", None)
+    assert response.status == 200
+    cookie, _, rules = (response.getheader("Set-Cookie") or "").partition("; ")
+    assert {"HttpOnly", "SameSite=strict", "Path=/api"} <= set(rules.split("; "))
+    response.close()
+    return cookie
+
+
+def send(port: int, path: str, value: Any, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    json_type = {"Content-Type": "application/json"}
+    connection.request("POST", path, body, headers={**HEADERS, **json_type, **named})
     return connection.getresponse()
 
 
@@ -308,12 +331,16 @@ def test_who_shows_no_token_reads_nothing(sdd: SddDir, finished: list[bytes], pa
         for headers in (
             {"Authorization": ""},
             {"Authorization": "Bearer wrong"},
-            {"Authorization": "", "Cookie": "bernstein_read=wrong"},
+            {"Authorization": "", "Cookie": f"bernstein_read_{port}=wrong"},
         ):
             response = get(port, path, **headers)
             assert response.status == 401
             assert set(body_of(response)) == {"error"}
-        assert status_of(port, path, Authorization="", Cookie=f"bernstein_read={TOKEN}") == 200
+        stolen = f"bernstein_read_{port}={TOKEN}"  # the token is no cookie
+        assert status_of(port, path, Authorization="", Cookie=stolen) == 401
+        cookie = cookie_of(port)
+        assert status_of(port, path, Authorization="", Cookie=cookie) == 200
+        assert status_of(port, path, Authorization=f"Bearer {cookie.partition('=')[2]}") == 401
         assert status_of(port, path, Host="evil.example") == 421
         assert status_of(port, path, Origin="https://evil.example") == 403
         assert status_of(port, path, Sec_Fetch_Site="cross-site") == 403
@@ -355,6 +382,8 @@ def test_serve_by_the_command_line(sdd: SddDir, finished: list[bytes]) -> None:
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     token = process.stdout.readline().removeprefix("read token: ").strip()
+    assert address.endswith(f"/#token={token}")
+    assert "operator.token" in process.stdout.readline()
     port = int(address.split(":")[2].split("/")[0])
     for _ in range(100):
         try:

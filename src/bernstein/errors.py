@@ -18,6 +18,7 @@
     ├── ReplayMissError          the replay left its recording: the run must stop
     ├── DivergedError            a replay that is not what its recording was
     ├── RecordingError           a recording that does not match its journal: not served
+    ├── StaleDecisionError       a decision on what does not wait, or not as it was seen
     ├── SealError                a run that cannot be sealed
     ├── BundleError              a bundle that cannot be made or taken
     ├── ProofError               a proof, checkpoint or spine that does not hold
@@ -197,6 +198,10 @@ class SealError(BernsteinError):
 
 class ProofError(BernsteinError):
     """A proof, checkpoint or spine that does not hold."""
+
+
+class StaleDecisionError(BernsteinError):
+    """A decision on a row that waits for none, or is not the one that its author saw."""
 
 
 class JournalError(BernsteinError):

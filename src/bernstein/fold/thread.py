@@ -81,8 +81,11 @@ def project_journal(path: Path, after_index: int | None = None) -> Iterator[Stre
 
 
 def stream_event(line: bytes) -> StreamEvent | None:
-    """The event of a whole line, with its LF; None where it is no row."""
-    if not line.endswith(b"\n") or len(line) > MAX_LINE_BYTES:
+    """The event of a whole line, with its LF; None where it is no row.
+
+    A row holds no CR: where somebody put one, a stream of events would break there.
+    """
+    if not line.endswith(b"\n") or len(line) > MAX_LINE_BYTES or b"\r" in line:
         return None
     row = parse_row(line[:-1])
     if not isinstance(row, JournalEntry):

@@ -74,20 +74,34 @@ def record_thread_approval(
         JournalError, OSError: The audit chain cannot be written.
     Source: docs/tools.md, "Who decides".
     """
+    return decide_once(sdd, keys_dir, row, decision, actor)[0]
+
+
+def decide_once(
+    sdd: SddDir, keys_dir: Path, row: RowRef, decision: Decision, actor: str
+) -> tuple[ThreadApproval, bool]:
+    """``record_thread_approval``, and whether the decision that stands now is this one.
+
+    Of several that come at once one is chained.
+    """
     is_name = actor.strip() and len(actor) <= _MAX_ACTOR_CHARS and actor.isprintable()
     if not is_name or actor == POLICY:
         raise UsageError(
             f"{actor!r} is no name for who decides\n  give one, at most 128 characters: --as NAME"
         )
-    if (known := find_approval(sdd, keys_dir, row)) is not None:
-        return known
     key = KeyStore(keys_dir, sdd.keys).signing_key()
     said = ThreadApproval(row.run_id, row.index, row.event_hash, decision, actor, key.key_id, "")
     said = msgspec.structs.replace(said, sig=key.sign(said.signed_bytes()))
+    known: list[ThreadApproval] = []
+
+    def is_first() -> bool:
+        known.extend(filter(None, [find_approval(sdd, keys_dir, row)]))
+        return not known
+
     chain = AuditChain(sdd.audit, audit_keys(keys_dir))
-    chain.append(THREAD_APPROVAL, msgspec.to_builtins(said))
-    # Another one may have come between: the first counts.
-    return find_approval(sdd, keys_dir, row) or said
+    if chain.append_if(THREAD_APPROVAL, msgspec.to_builtins(said), is_first) is None:
+        return known[0], False
+    return said, True
 
 
 def start_approved(sdd: SddDir, keys_dir: Path, row: RowRef) -> bool:

@@ -84,12 +84,8 @@ def audit_keys(keys_dir: Path) -> SecretKeys:
     return SecretKeys(keys_dir, "audit")
 
 
-class _KnownRowError(Exception):
-    """A row that is there already."""
-
-    def __init__(self, row: AuditRow) -> None:
-        super().__init__(row.index)
-        self.row = row
+class _UnwantedRowError(Exception):
+    """A row that is not to be chained any more."""
 
 
 class AuditChain:
@@ -107,17 +103,28 @@ class AuditChain:
             JournalError: The chain does not end in a row.
             OSError: The disk refuses; the chain is as before.
         """
-        return self._append(kind, payload, lambda: None)
+        row = self.append_if(kind, payload, lambda: True)
+        assert row is not None
+        return row
 
-    def _append(self, kind: str, payload: JsonObject, check: Callable[[], None]) -> AuditRow:
-        """Chain one row; ``check`` is called under the chain's lock, and can refuse it."""
+    def append_if(
+        self, kind: str, payload: JsonObject, is_wanted: Callable[[], bool]
+    ) -> AuditRow | None:
+        """Chain one row where ``is_wanted``, which is asked while nobody else can append.
+
+        Returns:
+            The row, or None where it is not wanted.
+        Raises:
+            Like ``append``.
+        """
         if not _TYPE.fullmatch(kind):
             raise UsageError(f"audit type {kind!r} does not match {_TYPE.pattern}")
         key_id, key = self._keys.current()
         rows: list[AuditRow] = []
 
         def link(last: Line | None) -> bytes:
-            check()
+            if not is_wanted():
+                raise _UnwantedRowError
             prev_hash, index = self._tail(last)
             row = AuditRow(index, kind, payload, key_id, prev_hash, "")
             row = msgspec.structs.replace(row, hmac=row.computed_hmac(key))
@@ -125,7 +132,10 @@ class AuditChain:
             return canonical_bytes(msgspec.to_builtins(row))
 
         make_private(self._path.parent)
-        append_linked(self._path, link)
+        try:
+            append_linked(self._path, link)
+        except _UnwantedRowError:
+            return None
         return rows[0]
 
     def append_once(self, kind: str, payload: JsonObject) -> tuple[AuditRow, bool]:
@@ -136,16 +146,15 @@ class AuditChain:
         Raises:
             Like ``append``.
         """
+        known: list[AuditRow] = []
 
-        def refuse_known() -> None:
-            for row in read_audit(self._path, self._keys):
-                if (row.type, row.payload) == (kind, payload):
-                    raise _KnownRowError(row)
+        def is_new() -> bool:
+            rows = read_audit(self._path, self._keys)
+            known.extend(row for row in rows if (row.type, row.payload) == (kind, payload))
+            return not known
 
-        try:
-            return self._append(kind, payload, refuse_known), True
-        except _KnownRowError as known:
-            return known.row, False
+        row = self.append_if(kind, payload, is_new)
+        return (known[0], False) if row is None else (row, True)
 
     def _tail(self, line: Line | None) -> tuple[str, int]:
         if line is None:

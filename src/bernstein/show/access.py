@@ -1,28 +1,34 @@
-"""Who may read: the token that ``bernstein serve`` prints, as a bearer or as a cookie made of it.
+"""Who may read, and who may decide: two tokens, and the hosts that the server answers to.
 
-It lets nobody decide anything: approvals need the operator's key.
+The read token is shown as a bearer, or as the cookie that a page gets for it. It lets nobody decide
+anything: that takes the operator's token, which lies beside the private keys of this user.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import os
 import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
 from bernstein.errors import UsageError
-from bernstein.files import read_file
+from bernstein.files import make_private, read_file, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from starlette.requests import Request
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
-COOKIE = "bernstein_read"
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MIN_CHARS = 16
+_MAX_AGE_S = 30 * 24 * 3600
 
 
 def read_token(path: Path | None) -> str:
@@ -31,8 +37,29 @@ def read_token(path: Path | None) -> str:
     Raises:
         UsageError: The file can be read by others, or holds no token.
     """
-    if path is None:
-        return secrets.token_urlsafe(24)
+    return secrets.token_urlsafe(24) if path is None else _token_of(path)
+
+
+def operator_token(keys_dir: Path) -> tuple[Path, str]:
+    """The token that lets somebody decide, and its file; made where there is none.
+
+    Raises:
+        UsageError: The file can be read by others, or holds no token.
+        OSError: It cannot be made.
+    """
+    path = keys_dir / "operator.token"
+    if not path.exists():
+        make_private(keys_dir)
+        new = keys_dir / f".operator.token.{secrets.token_hex(4)}"
+        write_file(new, secrets.token_urlsafe(24).encode() + b"\n")
+        with suppress(FileExistsError):
+            # A link, not a rename: of two processes that make a first one, one is first.
+            os.link(new, path)
+        new.unlink()
+    return path, _token_of(path)
+
+
+def _token_of(path: Path) -> str:
     try:
         mode = path.stat().st_mode
         token = read_file(path).decode("ascii").strip()
@@ -45,35 +72,95 @@ def read_token(path: Path | None) -> str:
     return token
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an IP address leads to this machine alone.
+
+    Raises:
+        UsageError: It is no address.
+    """
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError as error:
+        raise UsageError(
+            f"{address!r} is no IP address to listen at\n  for example: --host 0.0.0.0"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
-    """The rule that every request to the API is held against."""
+    """The rule that every request is held against.
 
-    def __init__(self, token: str) -> None:
-        """Let those read who show this token."""
-        self._token = token
+    Attributes:
+        token: Lets who shows it read.
+        operator: Lets who shows it decide, and read; None: nobody decides here.
+        names: Further names and addresses that lead here.
+    """
 
-    def refuse(self, request: Request) -> Response | None:
-        """What a request is answered that may not read; None where it may."""
-        host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-        if host not in _LOCAL_HOSTS:
-            # A page of somebody else's whose name was made to lead here.
-            return _refused(421, "this server answers to its loopback address alone")
+    token: str
+    operator: str | None = None
+    names: tuple[str, ...] = ()
+
+    def refuse_host(self, request: HTTPConnection) -> Response | None:
+        """What a request is answered whose address is none of ours."""
+        stated = request.headers.get("host", "")
+        host = stated if stated.endswith("]") else stated.rpartition(":")[0] or stated
+        if host.lower() in (*_LOCAL_HOSTS, *self.names):
+            return None
+        # A page of somebody else's whose name was made to lead here.
+        return refused(421, "this server does not answer to that name")
+
+    def refuse(self, request: HTTPConnection) -> Response | None:
+        """What a request to the API is answered that may not read; None where it may."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         if site not in {"same-origin", "none"} or not self._is_own(request):
-            return _refused(403, "pages of other sites may not read here")
-        if not self._is_shown(request):
-            return _refused(401, "show the read token that `bernstein serve` printed")
+            return refused(403, "pages of other sites may not read here")
+        cookie = request.cookies.get(cookie_name(request), "")
+        shown = _bearer(request)
+        if not (
+            _same(shown, self.token) or self.may_decide(request) or _same(cookie, self._cookie())
+        ):
+            return refused(401, "show the read token that `bernstein serve` printed")
         return None
 
-    def _is_own(self, request: Request) -> bool:
+    def may_decide(self, request: HTTPConnection) -> bool:
+        """Whether a request shows the operator's token; a cookie never does."""
+        return self.operator is not None and _same(_bearer(request), self.operator)
+
+    def let_in(self, request: HTTPConnection, response: Response) -> None:
+        """Give a page its cookie."""
+        response.set_cookie(
+            cookie_name(request),
+            self._cookie(),
+            max_age=_MAX_AGE_S,
+            path="/api",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _cookie(self) -> str:
+        # Not the token: what a browser keeps is of no use as a bearer.
+        return hmac.new(self.token.encode(), b"bernstein.cookie.v1", sha256).hexdigest()
+
+    def _is_own(self, request: HTTPConnection) -> bool:
         origin = request.headers.get("origin")
         return origin is None or origin == f"{request.url.scheme}://{request.headers.get('host')}"
 
-    def _is_shown(self, request: Request) -> bool:
-        kind, _, bearer = request.headers.get("authorization", "").partition(" ")
-        shown = bearer if kind.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        return hmac.compare_digest(shown.encode(), self._token.encode())
+
+def cookie_name(request: HTTPConnection) -> str:
+    """The cookie of this server: browsers keep one jar for all ports of a host."""
+    return f"bernstein_read_{request.url.port or request.url.scheme}"
 
 
-def _refused(status: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status)
+def refused(status: int, why: str) -> Response:
+    """An answer that says no."""
+    return JSONResponse({"error": why}, status, {"Cache-Control": "no-store"})
+
+
+def _bearer(request: HTTPConnection) -> str:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if kind.lower() == "bearer" else ""
+
+
+def _same(shown: str, wanted: str) -> bool:
+    return hmac.compare_digest(shown.encode(), wanted.encode())

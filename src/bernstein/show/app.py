@@ -1,4 +1,4 @@
-"""Runs over HTTP: a list, one run, and its rows as they come, as server-sent events.
+"""Runs over HTTP: a list, one run, and its rows as they come, as server-sent events; and the page.
 
 Rule: an event's id is the row's index, and its data the row as it stands; so who was away goes on
 behind the last one, whichever server it meets.
@@ -11,27 +11,44 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from bernstein.canonical import MAX_INT
-from bernstein.errors import BernsteinError, UnknownRunError, UsageError
+from bernstein.chain.diff import diff_journals, to_json
+from bernstein.errors import (
+    BernsteinError,
+    RecordingError,
+    StaleDecisionError,
+    UnknownRunError,
+    UsageError,
+)
 from bernstein.fold.run import project
 from bernstein.fold.source import EventFile
+from bernstein.recording.misses import read_misses
+from bernstein.seal.body_key import bodies_of
+from bernstein.show.access import refused
+from bernstein.show.decide import decide, waiting
+from bernstein.show.evidence import evidence_of
+from bernstein.show.site import page_file, page_response
 from bernstein.show.tail import Tails
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from starlette.requests import Request
 
     from bernstein.rundir import RunDir, SddDir
+    from bernstein.seal.signing import KeyStore
     from bernstein.show.access import Access
     from bernstein.show.tail import Tail
 
     Handler = Callable[[Request], Awaitable[Response]]
 
 KEEP_ALIVE_S = 15.0
+_MAX_DECISION_BYTES = 4096
 _HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
@@ -40,31 +57,58 @@ _HEADERS = {
 _TOLD = ("kind", "source_run", "seed", "started", "finished", "strict")
 
 
-def make_app(sdd: SddDir, access: Access, keep_alive_s: float = KEEP_ALIVE_S) -> Starlette:
+def make_app(
+    sdd: SddDir, keys: KeyStore, access: Access, keep_alive_s: float = KEEP_ALIVE_S
+) -> Starlette:
     """The server's application.
 
     Args:
         sdd: The project whose runs are shown.
-        access: Who may read.
+        keys: What seals are checked with, and decisions signed.
+        access: Who may read, and who may decide.
         keep_alive_s: After how many seconds without an event a comment is sent.
     Source: docs/live.md.
     """
-    api = _Api(sdd, keep_alive_s)
-    routes = {
-        "/api/runs": api.runs,
-        "/api/runs/{run_id}": api.run,
-        "/api/runs/{run_id}/events": api.events,
-    }
+    api = _Api(sdd, keys, access, keep_alive_s)
+    run = "/api/runs/{run_id}"
+    routes: list[tuple[str, Handler, str]] = [
+        ("/api/openapi.json", _openapi, "GET"),
+        ("/api/session", api.session, "POST"),
+        ("/api/runs", api.runs, "GET"),
+        (run, api.run, "GET"),
+        (f"{run}/events", api.events, "GET"),
+        (f"{run}/evidence", api.evidence, "GET"),
+        (f"{run}/misses", api.misses, "GET"),
+        (f"{run}/diff/{{other}}", api.diff, "GET"),
+        (f"{run}/approvals", api.waiting, "GET"),
+        (f"{run}/approvals", api.decide, "POST"),
+    ]
+    if access.operator is None:
+        routes.pop()
     return Starlette(
-        routes=[Route(path, _guarded(access, handler)) for path, handler in routes.items()]
+        routes=[
+            *(Route(path, _guarded(access, call), methods=[how]) for path, call, how in routes),
+            Route("/", _own(access, _page)),
+            Route("/{name}", _own(access, _page)),
+        ],
+        exception_handlers={HTTPException: _http_error},
     )
+
+
+def _own(access: Access, handler: Handler) -> Handler:
+    """A handler for requests to this server by a name of its own."""
+
+    async def owned(request: Request) -> Response:
+        return access.refuse_host(request) or await handler(request)
+
+    return owned
 
 
 def _guarded(access: Access, handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
-        refused = access.refuse(request)
-        if refused is not None:
-            return refused
+        denied = access.refuse(request)
+        if denied is not None:
+            return denied
         try:
             return await handler(request)
         except UnknownRunError as error:
@@ -72,26 +116,49 @@ def _guarded(access: Access, handler: Handler) -> Handler:
         except BernsteinError as error:
             return _error(400 if isinstance(error, UsageError) else 409, error)
         except OSError as error:
-            return JSONResponse({"error": error.strerror}, 500)
+            return refused(500, error.strerror or "the file system refuses")
 
-    return guarded
+    return _own(access, guarded)
 
 
 def _error(status: int, error: BernsteinError) -> Response:
-    return JSONResponse({"error": str(error).split("\n", 1)[0]}, status)
+    return refused(status, str(error).split("\n", 1)[0])
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _page(request: Request) -> Response:
+    return page_response(request.path_params.get("name", "index.html"))
+
+
+async def _openapi(request: Request) -> Response:
+    del request
+    return Response(page_file("openapi.json"), headers=_HEADERS, media_type="application/json")
 
 
 class _Api:
-    def __init__(self, sdd: SddDir, keep_alive_s: float) -> None:
+    def __init__(self, sdd: SddDir, keys: KeyStore, access: Access, keep_alive_s: float) -> None:
         self._sdd = sdd
+        self._keys = keys
+        self._access = access
         self._keep_alive_s = keep_alive_s
         self._tails = Tails()
+
+    async def session(self, request: Request) -> Response:
+        """Give a page that shows the token its cookie."""
+        response = JSONResponse({"decides": self._access.operator is not None}, headers=_HEADERS)
+        self._access.let_in(request, response)
+        return response
 
     async def runs(self, request: Request) -> Response:
         """The runs, newest first."""
         del request
         listed = await asyncio.to_thread(
-            lambda: [_told(r) for r in reversed(self._sdd.list_runs())]
+            lambda: [_told(run) for run in reversed(self._sdd.list_runs())]
         )
         return JSONResponse(listed, headers=_HEADERS)
 
@@ -100,6 +167,53 @@ class _Api:
         run = self._find(request)
         done = await asyncio.to_thread(lambda: project(EventFile(run.journal, run.run_id)))
         return JSONResponse({**_told(run), "projection": done.to_json()}, headers=_HEADERS)
+
+    async def evidence(self, request: Request) -> Response:
+        """A run's seal as it stands, the key that it names, and what a check of it all says."""
+        run = self._find(request)
+        told = await asyncio.to_thread(evidence_of, run, self._sdd, self._keys)
+        return JSONResponse(told, headers=_HEADERS)
+
+    async def misses(self, request: Request) -> Response:
+        """What a replay asked for and did not find, with the nearest that was recorded."""
+        run = self._find(request)
+        told = await asyncio.to_thread(
+            lambda: read_misses(run, bodies_of(run, self._sdd, self._keys))
+        )
+        return JSONResponse(told, headers=_HEADERS)
+
+    async def diff(self, request: Request) -> Response:
+        """Where two runs part, or null."""
+        left, right = self._find(request), self._find(request, "other")
+        found = await asyncio.to_thread(diff_journals, left.journal, right.journal)
+        told = None if found is None else to_json(found)
+        value = {"left": left.run_id, "right": right.run_id, "diff": told}
+        return JSONResponse(value, headers=_HEADERS)
+
+    async def waiting(self, request: Request) -> Response:
+        """The calls that wait for a decision."""
+        if not self._access.may_decide(request):
+            return _no_operator(self._access)
+        run = self._find(request)
+        told = await asyncio.to_thread(waiting, self._sdd, self._keys_dir, run)
+        return JSONResponse(told, headers=_HEADERS)
+
+    async def decide(self, request: Request) -> Response:
+        """Take a decision."""
+        if not self._access.may_decide(request):
+            return _no_operator(self._access)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return refused(415, "a decision is application/json")
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MAX_DECISION_BYTES:
+                return refused(413, "a decision is smaller")
+        run = self._find(request)
+        if run.run_id != request.path_params["run_id"]:
+            raise StaleDecisionError("a decision names its run by its whole id")
+        said = await asyncio.to_thread(decide, self._sdd, self._keys_dir, run, body)
+        return JSONResponse(said, 201, _HEADERS)
 
     async def events(self, request: Request) -> Response:
         """The rows behind the one that was seen last, and then those that come."""
@@ -121,8 +235,12 @@ class _Api:
             async for frames in _frames(tail, at, self._keep_alive_s):
                 yield frames
 
-    def _find(self, request: Request) -> RunDir:
-        run = self._sdd.find_run(request.path_params["run_id"])
+    @property
+    def _keys_dir(self) -> Path:
+        return self._keys.folder
+
+    def _find(self, request: Request, name: str = "run_id") -> RunDir:
+        run = self._sdd.find_run(request.path_params[name])
         if not run.journal.exists():
             raise UnknownRunError(f"run {run.run_id} has no journal")
         return run
@@ -138,9 +256,11 @@ async def _frames(tail: Tail, at: int, keep_alive_s: float) -> AsyncIterator[byt
         if piece.end > at:
             at, has_end = piece.end, piece.has_end
             yield piece.frames
-        elif is_over:
+        elif is_over or piece.is_broken:
             status = "finished" if has_end else "interrupted"
-            if tail.run.is_parked():
+            if piece.is_broken:
+                status = "broken"
+            elif tail.run.is_parked():
                 status = "parked"
             yield b"event: end\ndata: %b\n\n" % json.dumps({"run": status}).encode()
             return
@@ -162,11 +282,20 @@ def _last_seen(request: Request) -> int | None:
     return int(said)
 
 
+def _no_operator(access: Access) -> Response:
+    if access.operator is None:
+        return refused(403, "this server is for reading alone")
+    return refused(403, "decisions take the operator's token, as a bearer")
+
+
 def _told(run: RunDir) -> dict[str, Any]:
-    info = run.read_info()
+    try:
+        info, status = run.read_info(), run.status()
+    except RecordingError:
+        info, status = {}, "unreadable"
     return {
         "run_id": run.run_id,
-        "status": run.status(),
-        "name": (info.get("plan") or {}).get("name"),
+        "status": status,
+        "name": (info.get("plan") or {}).get("name") or " ".join(info.get("argv", [])) or None,
         **{name: info.get(name) for name in _TOLD},
     }

@@ -35,11 +35,13 @@ class Piece(NamedTuple):
         frames: They as server-sent events.
         end: Where in the file the next row begins.
         has_end: Whether the run's last row is among them.
+        is_broken: Whether the line behind them is whole, and no row.
     """
 
     frames: bytes
     end: int
     has_end: bool
+    is_broken: bool
 
 
 class Tail:
@@ -121,16 +123,17 @@ class Tail:
 
 def _piece_of(data: bytes, at: int) -> Piece:
     frames: list[bytes] = []
-    end, has_end = at, False
+    end, has_end, is_broken = at, False, len(data) > MAX_LINE_BYTES
     for line in data.split(b"\n")[:-1]:
         event = stream_event(line + b"\n")
         if event is None:
+            is_broken = True
             break
         # A row is one line, with no line break that the format of events knows of.
         frames.append(b"id: %d\ndata: %b\n\n" % (event.index, event.data))
         end += len(line) + 1
         has_end = event.event == RUN_FINISHED
-    return Piece(b"".join(frames), end, has_end)
+    return Piece(b"".join(frames), end, has_end, is_broken)
 
 
 class Tails:

@@ -26,16 +26,27 @@ def loopback_listener(port: int = 0) -> socket.socket:
     Raises:
         BernsteinError: Somebody else has it.
     """
+    return listen_at("127.0.0.1", port)
+
+
+def listen_at(address: str, port: int) -> socket.socket:
+    """A socket bound to a port of an IP address; 0: a free one.
+
+    Raises:
+        BernsteinError: Somebody else has it, or the address is none of this machine.
+    """
     # TCP by name: to a connection of one without it asyncio gives no TCP_NODELAY, and each small
     # piece then waits 40 ms for the client's acknowledgement of the one before.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
+        listener.bind((address, port))
     except OSError as error:
         listener.close()
+        where = "loopback" if address == "127.0.0.1" else address
         raise BernsteinError(
-            f"port {port} of loopback cannot be had: {error.strerror}\n  name another: --port"
+            f"port {port} of {where} cannot be had: {error.strerror}\n  name another: --port"
         ) from error
     return listener
 
