@@ -352,8 +352,8 @@ def test_runs_and_one_of_them(sdd: SddDir, finished: list[bytes]) -> None:
     with serving(sdd) as port:
         (listed,) = body_of(get(port, "/api/runs"))
         assert listed["run_id"] == "done"
-        one = body_of(get(port, "/api/runs/done"))
-        assert one["projection"]["status"] == "completed"
+        assert body_of(get(port, "/api/runs/done")) == listed
+        assert body_of(get(port, "/api/runs/done/projection"))["status"] == "completed"
         assert status_of(port, "/api/runs/nowhere") == 404
         assert status_of(port, "/api/runs/..%2f..%2fetc/events") == 404
         assert status_of(port, "/api/nothing") == 404

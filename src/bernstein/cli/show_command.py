@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import click
 
@@ -30,19 +31,48 @@ from bernstein.seal.signing import KeyStore
 from bernstein.wire.answers import read_answer
 from bernstein.wire.protocol import MODEL_KINDS, kind_of
 
+_EXAMPLE = """\b
+Examples:
+  bernstein show latest --answers
+  bernstein show latest --html run.html
+"""
 
-@click.command("show", epilog="Example: bernstein show latest --answers")
+
+@click.command("show", epilog=_EXAMPLE)
 @click.argument("run_id", metavar="RUN")
 @click.option("--answers", is_flag=True, help="Print each recorded call's prompt and answer.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a page of it that checks itself, and asks nobody.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
-def command(context: Context, run_id: str, *, answers: bool, as_json: bool) -> int:
-    """Show a run: its steps, calls, usage and files; with --answers what was asked and said."""
+def command(
+    context: Context, run_id: str, *, answers: bool, html: Path | None, as_json: bool
+) -> int:
+    """Show a run: its steps, calls, usage and files; with --answers what was asked and said.
+
+    With --html a page is written into one file: it holds the journal, the seal and, of a replay,
+    what it missed, with the parts of requests that differ.
+    """
     run = context.sdd.find_shown(run_id)
+    if html is not None:
+        return _write_page(context, run, html)
     chain = check_journal(run)
     if answers:
         return _print_answers(context, run)
     return _print_run(run, chain, run_id, as_json=as_json)
+
+
+def _write_page(context: Context, run: RunDir, path: Path) -> int:
+    from bernstein.show.offline import offline_page  # noqa: PLC0415 - only where it is asked for
+
+    keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
+    path.write_bytes(offline_page(run, context.sdd.project_of(run), keys))
+    click.echo(f"run {run.run_id}: {path}")
+    return 0
 
 
 def _print_run(run: RunDir, chain: ChainCheck, name: str, *, as_json: bool) -> int:

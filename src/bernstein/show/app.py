@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,7 +19,6 @@ from bernstein.canonical import MAX_INT
 from bernstein.chain.diff import diff_journals, to_json
 from bernstein.errors import (
     BernsteinError,
-    RecordingError,
     StaleDecisionError,
     UnknownRunError,
     UsageError,
@@ -33,6 +32,7 @@ from bernstein.show.decide import decide, waiting
 from bernstein.show.evidence import evidence_of
 from bernstein.show.site import page_file, page_response
 from bernstein.show.tail import Tails
+from bernstein.show.told import told_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -54,7 +54,6 @@ _HEADERS = {
     "X-Accel-Buffering": "no",
     "X-Content-Type-Options": "nosniff",
 }
-_TOLD = ("kind", "source_run", "seed", "started", "finished", "strict")
 
 
 def make_app(
@@ -73,9 +72,11 @@ def make_app(
     run = "/api/runs/{run_id}"
     routes: list[tuple[str, Handler, str]] = [
         ("/api/openapi.json", _openapi, "GET"),
+        ("/api/session", api.session, "GET"),
         ("/api/session", api.session, "POST"),
         ("/api/runs", api.runs, "GET"),
         (run, api.run, "GET"),
+        (f"{run}/projection", api.projection, "GET"),
         (f"{run}/events", api.events, "GET"),
         (f"{run}/evidence", api.evidence, "GET"),
         (f"{run}/misses", api.misses, "GET"),
@@ -149,24 +150,29 @@ class _Api:
         self._tails = Tails()
 
     async def session(self, request: Request) -> Response:
-        """Give a page that shows the token its cookie."""
+        """Say what can be done here; to a POST with the token give a page its cookie too."""
         response = JSONResponse({"decides": self._access.operator is not None}, headers=_HEADERS)
-        self._access.let_in(request, response)
+        if request.method == "POST":
+            self._access.let_in(request, response)
         return response
 
     async def runs(self, request: Request) -> Response:
         """The runs, newest first."""
         del request
         listed = await asyncio.to_thread(
-            lambda: [_told(run) for run in reversed(self._sdd.list_runs())]
+            lambda: [told_run(run) for run in reversed(self._sdd.list_runs())]
         )
         return JSONResponse(listed, headers=_HEADERS)
 
     async def run(self, request: Request) -> Response:
-        """What a run is, and what it did so far."""
+        """What a run is."""
+        return JSONResponse(told_run(self._find(request)), headers=_HEADERS)
+
+    async def projection(self, request: Request) -> Response:
+        """What a run did so far."""
         run = self._find(request)
         done = await asyncio.to_thread(lambda: project(EventFile(run.journal, run.run_id)))
-        return JSONResponse({**_told(run), "projection": done.to_json()}, headers=_HEADERS)
+        return Response(done.to_bytes(), headers=_HEADERS, media_type="application/json")
 
     async def evidence(self, request: Request) -> Response:
         """A run's seal as it stands, the key that it names, and what a check of it all says."""
@@ -286,16 +292,3 @@ def _no_operator(access: Access) -> Response:
     if access.operator is None:
         return refused(403, "this server is for reading alone")
     return refused(403, "decisions take the operator's token, as a bearer")
-
-
-def _told(run: RunDir) -> dict[str, Any]:
-    try:
-        info, status = run.read_info(), run.status()
-    except RecordingError:
-        info, status = {}, "unreadable"
-    return {
-        "run_id": run.run_id,
-        "status": status,
-        "name": (info.get("plan") or {}).get("name") or " ".join(info.get("argv", [])) or None,
-        **{name: info.get(name) for name in _TOLD},
-    }

@@ -1,0 +1,617 @@
+// One run: what it came to, its timeline, who did what, and its rows with the one that was chosen.
+
+import { counted, duration, el, fill, number } from "./dom.js";
+import { VirtualList } from "./list.js";
+import { chainChip, chip, mark, sealChips, wordsOf } from "./marks.js";
+import { missesPanel } from "./misses.js";
+import { RunModel, told } from "./model.js";
+import { Timeline, nameOf } from "./timeline.js";
+import { ChainCheck, checkSeal, payloadOf } from "./verify.js";
+
+const MAX_LANES = 300;
+const WATCHED = new Set(["running", "parked"]); // opened at the newest row
+const decoder = new TextDecoder();
+
+/**
+ * Where a run comes from.
+ *
+ * @typedef {object} Source
+ * @property {string} runId
+ * @property {boolean} isOffline
+ * @property {Record<string, any>} info
+ * @property {(listener: import("./stream.js").Listener) => { stop: () => void }} follow
+ * @property {() => Promise<any>} evidence
+ * @property {() => Promise<any[]>} misses
+ * @property {((run: RunModel) => { node: HTMLElement, look: (state: string) => void, close: () => void }) | null} approvals
+ * @property {((place: number) => string) | null} link To a row of the run.
+ */
+
+export class RunView {
+  /** @param {Source} source @param {number | null} place The row to open at. */
+  constructor(source, place) {
+    this.source = source;
+    this.wanted = place;
+    this.run = new RunModel();
+    this.state = "waiting";
+    this.note = "";
+    this.follows = place === null;
+    /** @type {any} */
+    this.evidence = null;
+    /** @type {any} */
+    this.sealed = null;
+    /** @type {number[] | null} The places that are listed; null: all. */
+    this.listed = null;
+    this.query = "";
+    /** @type {Set<string>} Lanes of which only the first and last row are listed. */
+    this.folded = new Set();
+    this.selected = -1;
+    this.chain = new ChainCheck(() => this.refresh());
+
+    this.chips = el("div", { class: "chips", role: "status" });
+    this.cards = el("dl", { class: "cards" });
+    this.lanes = el("div", { class: "lanes" });
+    this.detail = el("aside", { class: "detail", "aria-label": "The chosen row" });
+    this.more = el("div", { class: "more" });
+    this.said = el("div", { class: "unseen", "aria-live": "polite" });
+    this.search = /** @type {HTMLInputElement} */ (
+      el("input", {
+        type: "search",
+        placeholder: "Search the rows  /",
+        "aria-label": "Search the rows",
+        oninput: () => this.find(this.search.value),
+      })
+    );
+    this.found = el("span", { class: "soft found", role: "status" });
+    this.list = new VirtualList({
+      label: "Rows of the run",
+      draw: (at) => this.drawRow(this.placeOf(at)),
+      onSelect: (at) => this.choose(this.placeOf(at)),
+      onScroll: (isAtEnd) => this.setFollows(isAtEnd && this.isLive()),
+    });
+    this.follow = el("button", { type: "button", class: "follow", onclick: () => this.toEnd() }, "Follow");
+    this.timeline = new Timeline(this.run, (at) => this.show(at));
+    this.approvals = source.approvals?.(this.run) ?? null;
+    const { name, source_run: origin } = source.info;
+    this.node = el(
+      "section",
+      { class: "run", "aria-label": `Run ${source.runId}` },
+      el(
+        "div",
+        { class: "title" },
+        el("h1", {}, String(name || source.runId)),
+        el("span", { class: "soft id" }, source.runId),
+        origin && !source.isOffline
+          ? el(
+              "a",
+              { href: `#/diff/${encodeURIComponent(origin)}/${encodeURIComponent(source.runId)}` },
+              "a replay: compare with its source",
+            )
+          : null,
+        this.chips,
+      ),
+      this.cards,
+      this.approvals?.node ?? null,
+      this.more,
+      this.timeline.node,
+      el(
+        "div",
+        { class: "columns" },
+        el(
+          "details",
+          { class: "who", open: innerWidth > 1100 },
+          el("summary", {}, "Who did what"),
+          this.lanes,
+        ),
+        el(
+          "div",
+          { class: "thread" },
+          el(
+            "div",
+            { class: "tools" },
+            this.search,
+            this.found,
+            el("button", { type: "button", title: "p", onclick: () => this.toFailure(-1) }, "‹ Failure"),
+            el("button", { type: "button", title: "n", onclick: () => this.toFailure(1) }, "Failure ›"),
+            this.follow,
+          ),
+          this.list.node,
+        ),
+        this.detail,
+      ),
+      this.said,
+    );
+    this.showDetail();
+    this.onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
+    document.addEventListener("keydown", this.onKey);
+    this.stream = source.follow({
+      onRows: (rows) => this.take(rows),
+      onBadRow: (why) => this.chain.fail(why),
+      onState: (state, note = "") => this.enter(state, note),
+    });
+    source.misses().then(
+      (misses) => fill(this.more, missesPanel(misses)),
+      () => {},
+    );
+  }
+
+  close() {
+    this.stream.stop();
+    this.approvals?.close();
+    document.removeEventListener("keydown", this.onKey);
+  }
+
+  isLive() {
+    return this.state === "live" || this.state === "waiting" || this.state === "parked";
+  }
+
+  /** @param {[import("./verify.js").Row, string, string][]} rows */
+  take(rows) {
+    for (const read of rows) {
+      this.run.add(read[0]);
+      this.chain.push(read);
+      if (this.listed !== null && this.isListed(this.run.rows.length - 1))
+        this.listed.push(this.run.rows.length - 1);
+    }
+    this.list.resize(this.listed?.length ?? this.run.rows.length);
+    if (this.wanted !== null && this.wanted < this.run.rows.length) {
+      this.show(this.wanted);
+      this.wanted = null;
+    } else if (this.follows && WATCHED.has(this.source.info.status)) this.list.toEnd();
+    this.refresh();
+  }
+
+  /** @param {string} state @param {string} note */
+  enter(state, note) {
+    this.state = state;
+    this.note = note;
+    this.timeline.isLive = this.isLive() && this.run.status === "running" && state !== "parked";
+    if (state !== "live" && state !== "waiting") this.check();
+    this.approvals?.look(state);
+    this.refresh();
+  }
+
+  /** What is known once no more rows come. */
+  async check() {
+    try {
+      this.evidence = await this.source.evidence();
+      await this.chain.settled();
+      if (this.evidence.seal !== null) {
+        this.sealed = await checkSeal(
+          this.evidence.seal,
+          this.evidence.public_key,
+          this.chain,
+          this.run.rows,
+          this.source.runId,
+        );
+      }
+    } catch (error) {
+      this.note = String(/** @type {Error} */ (error).message);
+    }
+    this.say(this.chips.textContent ?? "");
+    this.refresh();
+  }
+
+  /** Draw again what depends on the rows, a few times a second at most. */
+  refresh() {
+    if (this.timer !== undefined) return;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      this.drawChips();
+      this.drawCards();
+      this.drawLanes();
+      this.list.paint();
+      this.timeline.draw();
+      this.approvals?.look(this.state);
+      this.follow.classList.toggle("on", this.follows && this.isLive());
+      this.follow.hidden = !this.isLive();
+      if (this.selected >= 0) this.showDetail();
+      if (this.chain.broken && !this.hasToldBreak) {
+        this.hasToldBreak = true;
+        this.say(`The run is broken at row ${this.chain.broken.index}`);
+        this.showDetail();
+      }
+    }, 120);
+  }
+
+  drawChips() {
+    const { verdict } = this.evidence ?? {};
+    const server =
+      verdict &&
+      chip(
+        verdict.verdict === "mismatch" ? "bad" : "plain",
+        "server",
+        `${this.source.isOffline ? "the check where this page was made" : "the server's own check"}: ${verdict.verdict}${verdict.reason ? ` (${verdict.reason})` : ""}`,
+        verdict.note || "it also checks recordings, the spine and who signed",
+      );
+    fill(
+      this.chips,
+      stateChip(this.state, this.run, this.note),
+      chainChip(this.chain),
+      ...sealChips(this.sealed, this.evidence, this.source.isOffline),
+      server || null,
+    );
+  }
+
+  drawCards() {
+    const { rows, usage, calls, tools, failures, repeats, mutations, artifacts } = this.run;
+    if (rows.length === 0) return;
+    const first = rows[0].time;
+    const last = this.timeline.isLive ? Date.now() : rows[rows.length - 1].time;
+    const decisions = [...tools.values()].filter((tool) => tool.said === "").length;
+    /** @type {[string, string, string][]} */
+    const cards = [
+      ["Time", duration(Math.max(0, last - first)), ""],
+      ["Model calls", number(calls), ""],
+      ...[...usage]
+        .filter(([, band]) => band.calls > 0)
+        .map(
+          ([name, band]) =>
+            /** @type {[string, string, string]} */ ([
+              `Tokens, ${name}`,
+              `${number(band.in + band.cached)} in, ${number(band.out)} out`,
+              [
+                band.cached ? `${number(band.cached)} of them cached` : "",
+                band.credits ? `$${(band.credits / 1e6).toFixed(4)}` : "",
+              ]
+                .filter(Boolean)
+                .join(", "),
+            ]),
+        ),
+      ["Tools", number(tools.size), decisions ? `${counted(decisions, "waits", "wait")}` : ""],
+      ["Failures", number(failures.size), ""],
+      ["Repeats", number(repeats.size), ""],
+    ];
+    if (mutations.length)
+      cards.push([
+        "Context changed",
+        counted(mutations.length, "time"),
+        mutations.some((one) => one.flagged) ? "unasked" : "",
+      ]);
+    if (artifacts.size) cards.push(["Files", number(artifacts.size), ""]);
+    fill(
+      this.cards,
+      ...cards.map(([name, value, more]) =>
+        el(
+          "div",
+          { class: name === "Failures" && failures.size ? "bad" : null },
+          el("dt", {}, name),
+          el("dd", {}, value, more ? el("small", {}, more) : null),
+        ),
+      ),
+    );
+  }
+
+  drawLanes() {
+    const lanes = this.run.ordered();
+    const longest = Math.max(1, ...lanes.map(({ sum }) => sum.modelMs + sum.toolMs));
+    const body = lanes.slice(0, MAX_LANES).map((one) => this.drawLane(one, longest));
+    const head = [
+      "step or agent",
+      "status",
+      "time",
+      "calls",
+      "tokens in / out",
+      "tools",
+      "repeats",
+      "failures",
+    ].map((name, at) => el("th", { scope: "col", class: at > 2 ? "n" : null }, name));
+    const left = lanes.length - MAX_LANES;
+    fill(
+      this.lanes,
+      el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)),
+      left > 0 ? el("p", { class: "soft" }, `and ${number(left)} more; search for their names`) : null,
+    );
+  }
+
+  /** @param {ReturnType<RunModel["ordered"]>[number]} one @param {number} longest */
+  drawLane({ lane, depth, sum }, longest) {
+    const step = this.run.steps.get(lane.name);
+    const isFolded = this.folded.has(lane.name);
+    const bar = el(
+      "span",
+      { class: "bar", title: `models ${duration(sum.modelMs)}, tools ${duration(sum.toolMs)}` },
+      share("model", sum.modelMs / longest),
+      share("tool", sum.toolMs / longest),
+    );
+    const attempts = step !== undefined && step.attempts > 1 ? `, attempt ${step.attempts}` : "";
+    const name = step?.label || lane.name.split("/").pop() || nameOf("");
+    const mark = Math.min(...sum.marks);
+    return el(
+      "tr",
+      { class: step?.status === "error" ? "bad" : null },
+      el(
+        "th",
+        { scope: "row", class: `d${Math.min(4, depth)}` },
+        el(
+          "button",
+          {
+            type: "button",
+            class: "fold",
+            "aria-expanded": String(!isFolded),
+            "aria-label": `rows of ${name}`,
+            onclick: () => this.fold(lane.name),
+          },
+          isFolded ? "▸" : "▾",
+        ),
+        el(
+          "button",
+          {
+            type: "button",
+            class: "lane",
+            title: nameOf(lane.name),
+            onclick: () => this.show(lane.first),
+          },
+          name,
+        ),
+      ),
+      el(
+        "td",
+        {},
+        step === undefined ? "" : `${step.status}${step.error ? ` (${step.error})` : ""}${attempts}`,
+      ),
+      el("td", {}, bar, duration(sum.modelMs + sum.toolMs)),
+      el("td", { class: "n" }, sum.calls || ""),
+      el(
+        "td",
+        { class: "n" },
+        sum.tokensIn + sum.tokensOut ? `${number(sum.tokensIn)} / ${number(sum.tokensOut)}` : "",
+      ),
+      el("td", { class: "n" }, sum.tools || ""),
+      el("td", { class: "n" }, sum.repeats || ""),
+      el(
+        "td",
+        { class: "n" },
+        sum.marks.length
+          ? el(
+              "button",
+              { type: "button", class: "lane bad", onclick: () => this.show(mark) },
+              String(sum.marks.length),
+            )
+          : "",
+      ),
+    );
+  }
+
+  /** @param {number} place */
+  drawRow(place) {
+    const row = this.run.rows[place];
+    if (row === undefined) return el("div", { class: "row" });
+    const failure = this.run.failures.get(place);
+    const repeat = this.run.repeats.get(place);
+    const since = `+${((row.time - this.run.rows[0].time) / 1000).toFixed(2)}`;
+    const text = told(row, this.run);
+    const isFolded = this.folded.has(row.lane) && this.run.lanes.get(row.lane)?.first === place;
+    const hidden = isFolded ? (this.run.lanes.get(row.lane)?.rows ?? 0) - 2 : 0;
+    return el(
+      "div",
+      {
+        class: `row ${failure ? "failed" : ""} ${row.event.split(".")[0]}`,
+        "aria-label": `${row.index}, ${row.event}, ${nameOf(row.lane)}, ${text}, ${failure ?? ""} ${repeat ?? ""}, ${wordsOf(row.state)}`,
+      },
+      mark(row.state),
+      el("span", { class: "index" }, String(row.index)),
+      el("span", { class: "since" }, since),
+      el("span", { class: "where" }, el("bdi", { dir: "ltr" }, nameOf(row.lane))),
+      el("span", { class: "event" }, row.event),
+      el(
+        "span",
+        { class: "told" },
+        hidden > 0 ? `${text}  (${counted(hidden, "row")} folded)` : text,
+        failure && !text.includes(failure) ? el("em", {}, ` ${failure}`) : null,
+        repeat ? el("em", { class: "again" }, ` ${repeat}`) : null,
+      ),
+    );
+  }
+
+  /** @param {number} at A place of the list. */
+  placeOf(at) {
+    return this.listed === null ? at : (this.listed[at] ?? -1);
+  }
+
+  /** @param {number} place */
+  isListed(place) {
+    const row = this.run.rows[place];
+    for (let name = /** @type {string | null} */ (row.lane); name !== null; name = this.run.parentOf(name)) {
+      if (!this.folded.has(name)) continue;
+      const lane = this.run.lanes.get(name);
+      if (lane && place !== lane.first && place !== lane.last) return false;
+    }
+    if (this.query === "") return true;
+    return (
+      decoder.decode(row.bytes).toLowerCase().includes(this.query) ||
+      told(row, this.run).toLowerCase().includes(this.query)
+    );
+  }
+
+  /** List what the search and the folded lanes leave. */
+  filter() {
+    const isAll = this.query === "" && this.folded.size === 0;
+    const places = [...this.run.rows.keys()];
+    this.listed = isAll ? null : places.filter((place) => this.isListed(place));
+    this.list.resize(this.listed?.length ?? places.length);
+    this.list.selected = this.listed === null ? this.selected : this.listed.indexOf(this.selected);
+    this.found.textContent = this.query === "" ? "" : counted(this.listed?.length ?? 0, "row");
+    this.list.paint();
+  }
+
+  /** @param {string} text */
+  find(text) {
+    this.query = text.toLowerCase();
+    this.filter();
+    if (this.list.count > 0) this.list.select(0);
+  }
+
+  /** @param {string} lane */
+  fold(lane) {
+    if (!this.folded.delete(lane)) this.folded.add(lane);
+    this.filter();
+    this.drawLanes();
+  }
+
+  /** Bring a row into sight and choose it, whatever is folded or searched for. @param {number} place */
+  show(place) {
+    if (this.listed !== null && !this.listed.includes(place)) {
+      this.query = this.search.value = "";
+      for (
+        let name = /** @type {string | null} */ (this.run.rows[place].lane);
+        name !== null;
+        name = this.run.parentOf(name)
+      )
+        this.folded.delete(name);
+      this.filter();
+      this.drawLanes();
+    }
+    const at = this.listed === null ? place : this.listed.indexOf(place);
+    this.list.select(at);
+    this.setFollows(false);
+  }
+
+  /** @param {number} place */
+  choose(place) {
+    this.selected = this.timeline.selected = place;
+    if (this.source.link) history.replaceState(null, "", this.source.link(place));
+    this.timeline.draw();
+    this.showDetail();
+  }
+
+  toEnd() {
+    this.setFollows(true);
+    this.list.toEnd();
+  }
+
+  /** @param {boolean} follows */
+  setFollows(follows) {
+    this.follows = follows;
+    this.follow.classList.toggle("on", follows && this.isLive());
+    this.follow.setAttribute("aria-pressed", String(follows));
+  }
+
+  /** @param {1 | -1} way */
+  toFailure(way) {
+    const places = [...this.run.failures.keys()];
+    const next =
+      way > 0
+        ? places.find((place) => place > this.selected)
+        : places.findLast((place) => place < this.selected || this.selected < 0);
+    if (next === undefined) this.say(places.length ? "No more failures that way" : "There are no failures");
+    else this.show(next);
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Escape" && target === this.search) {
+      this.search.value = "";
+      this.find("");
+      this.list.node.focus();
+    }
+    if (target.closest("input, textarea, select")) return;
+    if (event.key === "n") this.toFailure(1);
+    else if (event.key === "p") this.toFailure(-1);
+    else if (event.key === "f") this.toEnd();
+    else if (event.key === "/") {
+      event.preventDefault();
+      this.search.focus();
+    } else if (
+      (event.key === "Home" || event.key === "End" || event.key.startsWith("Arrow")) &&
+      target === document.body
+    ) {
+      this.list.node.focus();
+      this.list.onKey(event);
+    }
+    if (event.key === "End") this.setFollows(this.isLive());
+  }
+
+  showDetail() {
+    const row = this.run.rows[this.selected];
+    if (row === undefined) {
+      fill(
+        this.detail,
+        el(
+          "p",
+          { class: "soft" },
+          "Choose a row. Arrows, Home and End move; n and p go to the next and the last failure, / searches, f follows.",
+        ),
+      );
+      return;
+    }
+    const { failures, repeats } = this.run;
+    const related = this.run.relatedTo(this.selected).filter((place) => place !== this.selected);
+    const broken = this.chain.broken?.index === this.selected ? this.chain.broken : null;
+    const payload = payloadOf(row);
+    /** @type {[string, string][]} */
+    const facts = [
+      ["lane", nameOf(row.lane)],
+      ["time", Number.isNaN(row.time) ? "" : new Date(row.time).toISOString()],
+      ["hash", row.eventHash],
+      ["payload", row.payloadHash],
+      ["before", row.prevHash],
+    ];
+    if (broken?.expected) facts.push(["expected", broken.expected], ["found", broken.actual]);
+    fill(
+      this.detail,
+      el("h2", {}, `Row ${row.index}: ${row.event}`),
+      el("p", { class: "state" }, mark(row.state), ` ${wordsOf(row.state)}`),
+      failures.has(this.selected) ? el("p", { class: "bad" }, failures.get(this.selected) ?? "") : null,
+      repeats.has(this.selected) ? el("p", { class: "warn" }, repeats.get(this.selected) ?? "") : null,
+      el(
+        "dl",
+        {},
+        ...facts.flatMap(([name, value]) => [
+          el("dt", {}, name),
+          el("dd", { class: value.length === 64 ? "hash" : null }, value),
+        ]),
+      ),
+      el(
+        "pre",
+        { tabindex: "0", "aria-label": "payload" },
+        payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2),
+      ),
+      related.length
+        ? el(
+            "p",
+            {},
+            "with ",
+            ...related.flatMap((place) => [
+              el(
+                "button",
+                { type: "button", class: "lane", onclick: () => this.show(place) },
+                `${this.run.rows[place].index} ${this.run.rows[place].event}`,
+              ),
+              " ",
+            ]),
+          )
+        : null,
+      this.source.link && el("p", {}, el("a", { href: this.source.link(this.selected) }, "link to this row")),
+    );
+  }
+
+  /** @param {string} text */
+  say(text) {
+    this.said.textContent = text;
+  }
+}
+
+/** @param {string} kind @param {number} part Of the whole bar, from 0 to 1. */
+function share(kind, part) {
+  const bar = el("i", { class: kind });
+  bar.style.width = `${Math.round(part * 100)}%`;
+  return bar;
+}
+
+/** @param {string} state @param {RunModel} run @param {string} note */
+function stateChip(state, run, note) {
+  if (note) return chip("bad", "state", note);
+  if (state === "live") return chip("live", "state", run.status === "running" ? "live" : "reading");
+  if (state === "waiting") return chip("warn", "state", "connecting");
+  if (state === "parked") return chip("warn", "state", "parked: it waits for a decision");
+  if (state === "running") return chip("warn", "state", "it ran on when this page was made");
+  if (state === "interrupted") return chip("bad", "state", "interrupted");
+  if (state === "broken") return chip("bad", "state", "its journal is damaged");
+  return chip(
+    run.status === "completed" ? "plain" : "bad",
+    "state",
+    `${run.status}${run.reason ? ` (${run.reason})` : ""}`,
+  );
+}
