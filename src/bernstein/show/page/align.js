@@ -28,8 +28,6 @@ export function align(left, right) {
   const theirs = byLane(right);
   /** @type {Map<import("./verify.js").Row, Pair[]>} Pairs that are shown at a row of the left run. */
   const shown = new Map();
-  /** @type {Pair[]} */
-  const rest = [];
   for (const [lane, rows] of byLane(left)) {
     let at = rows[0];
     for (const pair of alignLane(rows, theirs.get(lane) ?? [])) {
@@ -40,7 +38,7 @@ export function align(left, right) {
     }
     theirs.delete(lane);
   }
-  for (const rows of theirs.values()) rest.push(...alignLane([], rows));
+  const rest = [...theirs.values()].flatMap((rows) => alignLane([], rows));
   return [...left.flatMap((row) => shown.get(row) ?? []), ...rest];
 }
 

@@ -5,9 +5,9 @@ import { ask, runPath } from "./api.js";
 import { counted, el, fill } from "./dom.js";
 import { VirtualList } from "./list.js";
 import { chainChip, mark } from "./marks.js";
-import { told } from "./model.js";
 import { Stream } from "./stream.js";
 import { nameOf } from "./timeline.js";
+import { told } from "./told.js";
 import { ChainCheck, payloadOf } from "./verify.js";
 
 class Side {

@@ -1,7 +1,7 @@
 // What a run did, from its rows as they come: steps, lanes with their spans of time, usage by band,
 // tools and who let them run, failures, repeats. Pure: it draws nothing.
 
-import { payloadOf } from "./verify.js";
+import { because, count, objectOf, safely, word } from "./words.js";
 
 /**
  * Something that took time in a lane.
@@ -51,7 +51,7 @@ import { payloadOf } from "./verify.js";
  * @property {Span | null} span
  */
 
-/** @typedef {Record<typeof COUNTS[number], number> & { marks: number[] }} Sum */
+/** @typedef {Record<typeof COUNTS[number], number> & { failures: number, firstFailure: number }} Sum */
 const COUNTS = /** @type {const} */ ([
   "calls",
   "tools",
@@ -89,24 +89,6 @@ export function failureOf(event, payload) {
       return "";
   }
 }
-
-/** A row's payload, as an object. @param {import("./verify.js").Row} row @returns {any} */
-function objectOf(row) {
-  const payload = payloadOf(row);
-  return payload !== null && typeof payload === "object" ? payload : {};
-}
-
-/** A text that is made of what others wrote: it can have members that become none. @param {() => string} make */
-function safely(make) {
-  try {
-    return String(make());
-  } catch {
-    return "(not readable)";
-  }
-}
-
-/** @param {unknown} reason */
-const because = (reason) => (reason === undefined || reason === null ? "" : ` (${reason})`);
 
 export class RunModel {
   constructor() {
@@ -201,12 +183,23 @@ export class RunModel {
     const found = [];
     const visit = (/** @type {Lane} */ lane, /** @type {number} */ depth) => {
       const { calls, tools, repeats, tokensIn, tokensOut, modelMs, toolMs } = lane;
-      const sum = { calls, tools, repeats, tokensIn, tokensOut, modelMs, toolMs, marks: [...lane.marks] };
+      const sum = {
+        calls,
+        tools,
+        repeats,
+        tokensIn,
+        tokensOut,
+        modelMs,
+        toolMs,
+        failures: lane.marks.length,
+        firstFailure: lane.marks[0] ?? Infinity,
+      };
       found.push({ lane, depth, sum });
       for (const child of below.get(lane.name) ?? []) {
         const more = visit(child, depth + 1);
         for (const name of COUNTS) sum[name] += more[name];
-        sum.marks.push(...more.marks);
+        sum.failures += more.failures;
+        sum.firstFailure = Math.min(sum.firstFailure, more.firstFailure);
       }
       return sum;
     };
@@ -281,12 +274,6 @@ function beginCall(run, row, lane, place) {
   if (open === undefined) run.open.set(lane.name, [span]);
   else open.push(span);
 }
-
-/** What ought to be a text: of another kind it is none. @param {unknown} value */
-const word = (value) => (typeof value === "string" ? value : "");
-
-/** @param {unknown} value */
-const count = (value) => (typeof value === "number" ? value : 0);
 
 /** @type {Record<string, (run: RunModel, row: import("./verify.js").Row, payload: any, lane: Lane, place: number) => void>} */
 const HANDLERS = {
@@ -429,62 +416,3 @@ function decided(run, row, payload, place, said) {
   tool.said = said;
   if (tool.span !== null) tool.span.to = row.time;
 }
-
-/**
- * What of a payload people ask for, as one line.
- *
- * @param {import("./verify.js").Row} row
- * @param {RunModel} [run] Knows the names of tools.
- */
-export function told(row, run) {
-  const payload = objectOf(row);
-  const tool = row.event === "tool.proposed" ? undefined : run?.tools.get(payload.toolCallId);
-  const text = safely(() => (TOLD[row.event] ?? others)(payload));
-  return tool === undefined ? text : `${tool.name}${text && ": "}${text}`;
-}
-
-/** @param {any} payload */
-const others = (payload) =>
-  MEMBERS.filter((name) => Object.hasOwn(payload, name))
-    .map((name) => `${name} ${text(payload[name])}`)
-    .join(", ");
-
-/** @param {unknown} value */
-const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-const MEMBERS = ["kind", "name", "provider", "path", "status", "outcome", "decision", "reason", "count"];
-
-/** @type {Record<string, (payload: any) => string>} */
-const TOLD = {
-  __proto__: /** @type {any} */ (null),
-  "run.started": (p) => `agent ${p.agentId}`,
-  "run.finished": (p) => `${p.status}${because(p.reason)}`,
-  "step.started": (p) => p.label ?? p.stepId,
-  "step.decomposed": (p) => `into ${p.taskCount} task${p.taskCount === 1 ? "" : "s"}`,
-  "step.finished": (p) => `${p.status}${because(p.errorCode)}`,
-  "decision.made": (p) => `${p.decision}${p.attempt > 1 ? `, attempt ${p.attempt}` : ""}`,
-  "model.call": (p) => `${p.provider}:${p.model}, ${bytes(p.prompt)}`,
-  "model.answer": (p) => `${p.outcome}, ${bytes(p.answer)}`,
-  "model.usage": (p) =>
-    `${tokens(p.inputTokens)} in, ${p.cachedInputTokens ? `${tokens(p.cachedInputTokens)} cached, ` : ""}${tokens(p.outputTokens)} out (${p.billingStatus})`,
-  "tool.proposed": (p) => `${p.name}, ${bytes(p.args)}`,
-  "tool.approved": (p) => `by ${p.actor}`,
-  "tool.denied": (p) => `by ${p.actor}${because(p.reason)}`,
-  "tool.started": () => "",
-  "tool.result": (p) =>
-    `${p.ok ? "ok" : "failed"}${p.exitCode === undefined ? "" : `, exit code ${p.exitCode}`}, ${bytes(p.result)}`,
-  "agent.started": (p) => `${p.agent}${p.attempt > 1 ? `, attempt ${p.attempt}` : ""}`,
-  "agent.finished": (p) => `${p.outcome}${p.exitCode === undefined ? "" : `, exit code ${p.exitCode}`}`,
-  "artifact.written": (p) => String(p.path),
-  "artifact.removed": (p) => String(p.path),
-  "signal.checked": (p) => `${p.type} ${p.holds ? "holds" : "does not hold"}`,
-  checkpoint: (p) => String(p.label ?? p.checkpointId),
-  provider_state_mutation: (p) => `${p.kind}${p.flagged ? ", unasked" : ""}`,
-  provider_state_capability: (p) => String(p.provider),
-};
-
-/** @param {unknown} value */
-const tokens = (value) => count(value).toLocaleString("en");
-
-/** @param {any} ref */
-const bytes = (ref) =>
-  ref && typeof ref.byteLength === "number" ? `${ref.byteLength.toLocaleString("en")} bytes` : "";

@@ -1,14 +1,17 @@
 // One run: what it came to, its timeline, who did what, and its rows with the one that was chosen.
 
-import { counted, duration, el, fill, number } from "./dom.js";
+import { cardsOf } from "./cards.js";
+import { detailOf } from "./detail.js";
+import { counted, el, fill } from "./dom.js";
 import { VirtualList } from "./list.js";
 import { chainChip, chip, mark, sealChips, wordsOf } from "./marks.js";
 import { missesPanel } from "./misses.js";
-import { RunModel, told } from "./model.js";
+import { RunModel } from "./model.js";
 import { Timeline, nameOf } from "./timeline.js";
-import { ChainCheck, checkSeal, payloadOf } from "./verify.js";
+import { told } from "./told.js";
+import { ChainCheck, checkSeal } from "./verify.js";
+import { Who } from "./who.js";
 
-const MAX_LANES = 300;
 const WATCHED = new Set(["running", "parked"]); // opened at the newest row
 const decoder = new TextDecoder();
 
@@ -49,7 +52,10 @@ export class RunView {
 
     this.chips = el("div", { class: "chips", role: "status" });
     this.cards = el("dl", { class: "cards" });
-    this.lanes = el("div", { class: "lanes" });
+    this.who = new Who(this.run, this.folded, {
+      onShow: (place) => this.show(place),
+      onFold: (lane) => this.fold(lane),
+    });
     this.detail = el("aside", { class: "detail", "aria-label": "The chosen row" });
     this.more = el("div", { class: "more" });
     this.said = el("div", { class: "unseen", "aria-live": "polite" });
@@ -100,7 +106,7 @@ export class RunView {
           "details",
           { class: "who", open: innerWidth > 1100 },
           el("summary", {}, "Who did what"),
-          this.lanes,
+          this.who.node,
         ),
         el(
           "div",
@@ -197,8 +203,8 @@ export class RunView {
     this.timer = setTimeout(() => {
       this.timer = undefined;
       this.drawChips();
-      this.drawCards();
-      this.drawLanes();
+      fill(this.cards, ...cardsOf(this.run, this.timeline.isLive));
+      this.who.draw();
       this.list.paint();
       this.timeline.draw();
       this.approvals?.look(this.state);
@@ -229,146 +235,6 @@ export class RunView {
       chainChip(this.chain),
       ...sealChips(this.sealed, this.evidence, this.source.isOffline),
       server || null,
-    );
-  }
-
-  drawCards() {
-    const { rows, usage, calls, tools, failures, repeats, mutations, artifacts } = this.run;
-    if (rows.length === 0) return;
-    const first = rows[0].time;
-    const last = this.timeline.isLive ? Date.now() : rows[rows.length - 1].time;
-    const decisions = [...tools.values()].filter((tool) => tool.said === "").length;
-    /** @type {[string, string, string][]} */
-    const cards = [
-      ["Time", duration(Math.max(0, last - first)), ""],
-      ["Model calls", number(calls), ""],
-      ...[...usage]
-        .filter(([, band]) => band.calls > 0)
-        .map(
-          ([name, band]) =>
-            /** @type {[string, string, string]} */ ([
-              `Tokens, ${name}`,
-              `${number(band.in + band.cached)} in, ${number(band.out)} out`,
-              [
-                band.cached ? `${number(band.cached)} of them cached` : "",
-                band.credits ? `$${(band.credits / 1e6).toFixed(4)}` : "",
-              ]
-                .filter(Boolean)
-                .join(", "),
-            ]),
-        ),
-      ["Tools", number(tools.size), decisions ? `${counted(decisions, "waits", "wait")}` : ""],
-      ["Failures", number(failures.size), ""],
-      ["Repeats", number(repeats.size), ""],
-    ];
-    if (mutations.length)
-      cards.push([
-        "Context changed",
-        counted(mutations.length, "time"),
-        mutations.some((one) => one.flagged) ? "unasked" : "",
-      ]);
-    if (artifacts.size) cards.push(["Files", number(artifacts.size), ""]);
-    fill(
-      this.cards,
-      ...cards.map(([name, value, more]) =>
-        el(
-          "div",
-          { class: name === "Failures" && failures.size ? "bad" : null },
-          el("dt", {}, name),
-          el("dd", {}, value, more ? el("small", {}, more) : null),
-        ),
-      ),
-    );
-  }
-
-  drawLanes() {
-    const lanes = this.run.ordered();
-    const longest = Math.max(1, ...lanes.map(({ sum }) => sum.modelMs + sum.toolMs));
-    const body = lanes.slice(0, MAX_LANES).map((one) => this.drawLane(one, longest));
-    const head = [
-      "step or agent",
-      "status",
-      "time",
-      "calls",
-      "tokens in / out",
-      "tools",
-      "repeats",
-      "failures",
-    ].map((name, at) => el("th", { scope: "col", class: at > 2 ? "n" : null }, name));
-    const left = lanes.length - MAX_LANES;
-    fill(
-      this.lanes,
-      el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body)),
-      left > 0 ? el("p", { class: "soft" }, `and ${number(left)} more; search for their names`) : null,
-    );
-  }
-
-  /** @param {ReturnType<RunModel["ordered"]>[number]} one @param {number} longest */
-  drawLane({ lane, depth, sum }, longest) {
-    const step = this.run.steps.get(lane.name);
-    const isFolded = this.folded.has(lane.name);
-    const bar = el(
-      "span",
-      { class: "bar", title: `models ${duration(sum.modelMs)}, tools ${duration(sum.toolMs)}` },
-      share("model", sum.modelMs / longest),
-      share("tool", sum.toolMs / longest),
-    );
-    const attempts = step !== undefined && step.attempts > 1 ? `, attempt ${step.attempts}` : "";
-    const name = step?.label || lane.name.split("/").pop() || nameOf("");
-    const mark = Math.min(...sum.marks);
-    return el(
-      "tr",
-      { class: step?.status === "error" ? "bad" : null },
-      el(
-        "th",
-        { scope: "row", class: `d${Math.min(4, depth)}` },
-        el(
-          "button",
-          {
-            type: "button",
-            class: "fold",
-            "aria-expanded": String(!isFolded),
-            "aria-label": `rows of ${name}`,
-            onclick: () => this.fold(lane.name),
-          },
-          isFolded ? "▸" : "▾",
-        ),
-        el(
-          "button",
-          {
-            type: "button",
-            class: "lane",
-            title: nameOf(lane.name),
-            onclick: () => this.show(lane.first),
-          },
-          name,
-        ),
-      ),
-      el(
-        "td",
-        {},
-        step === undefined ? "" : `${step.status}${step.error ? ` (${step.error})` : ""}${attempts}`,
-      ),
-      el("td", {}, bar, duration(sum.modelMs + sum.toolMs)),
-      el("td", { class: "n" }, sum.calls || ""),
-      el(
-        "td",
-        { class: "n" },
-        sum.tokensIn + sum.tokensOut ? `${number(sum.tokensIn)} / ${number(sum.tokensOut)}` : "",
-      ),
-      el("td", { class: "n" }, sum.tools || ""),
-      el("td", { class: "n" }, sum.repeats || ""),
-      el(
-        "td",
-        { class: "n" },
-        sum.marks.length
-          ? el(
-              "button",
-              { type: "button", class: "lane bad", onclick: () => this.show(mark) },
-              String(sum.marks.length),
-            )
-          : "",
-      ),
     );
   }
 
@@ -445,7 +311,7 @@ export class RunView {
   fold(lane) {
     if (!this.folded.delete(lane)) this.folded.add(lane);
     this.filter();
-    this.drawLanes();
+    this.who.draw();
   }
 
   /** Bring a row into sight and choose it, whatever is folded or searched for. @param {number} place */
@@ -459,7 +325,7 @@ export class RunView {
       )
         this.folded.delete(name);
       this.filter();
-      this.drawLanes();
+      this.who.draw();
     }
     const at = this.listed === null ? place : this.listed.indexOf(place);
     this.list.select(at);
@@ -524,80 +390,15 @@ export class RunView {
   }
 
   showDetail() {
-    const row = this.run.rows[this.selected];
-    if (row === undefined) {
-      fill(
-        this.detail,
-        el(
-          "p",
-          { class: "soft" },
-          "Choose a row. Arrows, Home and End move; n and p go to the next and the last failure, / searches, f follows.",
-        ),
-      );
-      return;
-    }
-    const { failures, repeats } = this.run;
-    const related = this.run.relatedTo(this.selected).filter((place) => place !== this.selected);
-    const broken = this.chain.broken?.index === this.selected ? this.chain.broken : null;
-    const payload = payloadOf(row);
-    /** @type {[string, string][]} */
-    const facts = [
-      ["lane", nameOf(row.lane)],
-      ["time", Number.isNaN(row.time) ? "" : new Date(row.time).toISOString()],
-      ["hash", row.eventHash],
-      ["payload", row.payloadHash],
-      ["before", row.prevHash],
-    ];
-    if (broken?.expected) facts.push(["expected", broken.expected], ["found", broken.actual]);
-    fill(
-      this.detail,
-      el("h2", {}, `Row ${row.index}: ${row.event}`),
-      el("p", { class: "state" }, mark(row.state), ` ${wordsOf(row.state)}`),
-      failures.has(this.selected) ? el("p", { class: "bad" }, failures.get(this.selected) ?? "") : null,
-      repeats.has(this.selected) ? el("p", { class: "warn" }, repeats.get(this.selected) ?? "") : null,
-      el(
-        "dl",
-        {},
-        ...facts.flatMap(([name, value]) => [
-          el("dt", {}, name),
-          el("dd", { class: value.length === 64 ? "hash" : null }, value),
-        ]),
-      ),
-      el(
-        "pre",
-        { tabindex: "0", "aria-label": "payload" },
-        payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2),
-      ),
-      related.length
-        ? el(
-            "p",
-            {},
-            "with ",
-            ...related.flatMap((place) => [
-              el(
-                "button",
-                { type: "button", class: "lane", onclick: () => this.show(place) },
-                `${this.run.rows[place].index} ${this.run.rows[place].event}`,
-              ),
-              " ",
-            ]),
-          )
-        : null,
-      this.source.link && el("p", {}, el("a", { href: this.source.link(this.selected) }, "link to this row")),
-    );
+    fill(this.detail, ...detailOf(this.run, this.chain, this.selected, (place) => this.show(place)));
+    if (this.source.link && this.selected >= 0)
+      this.detail.append(el("p", {}, el("a", { href: this.source.link(this.selected) }, "link to this row")));
   }
 
   /** @param {string} text */
   say(text) {
     this.said.textContent = text;
   }
-}
-
-/** @param {string} kind @param {number} part Of the whole bar, from 0 to 1. */
-function share(kind, part) {
-  const bar = el("i", { class: kind });
-  bar.style.width = `${Math.round(part * 100)}%`;
-  return bar;
 }
 
 /** @param {string} state @param {RunModel} run @param {string} note */
