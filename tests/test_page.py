@@ -11,19 +11,25 @@ import shutil
 import socket
 import threading
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from bernstein.canonical import canonical_bytes
 from bernstein.chain.read import load_replay_events
-from bernstein.events.entry import GENESIS, JournalEntry, event_hash, payload_hash, to_line
 from bernstein.seal.audit import audit_keys, read_audit
 from bernstein.seal.signing import default_keys
-from tests.helpers import bernstein, events, no_model, rows, run_plan, script
+from tests.helpers import (
+    bernstein,
+    events,
+    journal_of,
+    no_model,
+    rechain,
+    rows,
+    run_plan,
+    script,
+)
 from tests.test_approvals import CALL, PLAN, ask_for
 from tests.test_serve import OPERATOR, TOKEN, Held, serving
 
@@ -184,20 +190,6 @@ def test_an_edited_row_is_shown_as_the_break(
         if damage not in {garbage, edit_spelling}:  # behind what is no row nothing is sent
             assert shown[at] == "✕"
             assert set(shown[at + 1 :]) == {"?"}
-
-
-def rechain(entries: list[JournalEntry]) -> bytes:
-    """Rows with hashes that hold."""
-    head, lines = GENESIS, []
-    for index, entry in enumerate(entries):
-        inner = payload_hash(entry.event, entry.lane, bytes(entry.payload))
-        outer = event_hash(head, entry.event, inner, index)
-        chained = msgspec.structs.replace(
-            entry, index=index, payload_hash=inner, prev_hash=head, event_hash=outer
-        )
-        lines.append(to_line(chained) + b"\n")
-        head = outer
-    return b"".join(lines)
 
 
 def cut(run: RunDir) -> None:
@@ -413,30 +405,6 @@ def test_a_decision_in_the_page_is_in_both_chains(sdd: SddDir, tmp_path: Path) -
 
 
 # --- what is shown
-
-
-def journal_of(sdd: SddDir, run_id: str, made: list[tuple[str, str, Any]]) -> RunDir:
-    """A run of these rows (event, lane, payload), ten milliseconds apart."""
-    began = datetime(2026, 12, 1, tzinfo=UTC)
-    entries = [
-        JournalEntry(
-            index,
-            event,
-            lane,
-            msgspec.Raw(canonical_bytes(payload)),
-            "",
-            "",
-            "",
-            (began + timedelta(milliseconds=10 * index)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            index / 100,
-        )
-        for index, (event, lane, payload) in enumerate(made)
-    ]
-    run = sdd.run(run_id)
-    run.path.mkdir(parents=True)
-    run.journal.write_bytes(rechain(entries))
-    run.write_info({"run_id": run_id, "status": "completed", "records": True})
-    return run
 
 
 HTML = "<img src=x onerror='window.hit=1'><script>window.hit=1</script>"

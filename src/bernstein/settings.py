@@ -40,6 +40,7 @@ KNOWN_VARIABLES = (
     "BERNSTEIN_SDD_DIR",
     "BERNSTEIN_SERVE_TOKEN_FILE",
     "BERNSTEIN_TEST_DATA",
+    "BERNSTEIN_TUI_STREAM",
 )
 
 
@@ -137,6 +138,20 @@ def serve_token_file() -> Path | None:
     """``BERNSTEIN_SERVE_TOKEN_FILE``: the file of the token that readers of ``serve`` show."""
     named = os.environ.get("BERNSTEIN_SERVE_TOKEN_FILE")
     return Path(named) if named else None
+
+
+def tui_streams() -> bool:
+    """``BERNSTEIN_TUI_STREAM=1``: the view in a terminal is fed by the stream, and does not poll.
+
+    Raises:
+        SettingsError: It is neither 0 nor 1.
+    """
+    return _switch(os.environ, "BERNSTEIN_TUI_STREAM", default=False)
+
+
+def has_full_terminal() -> bool:
+    """Whether ``TERM`` names a terminal on which a text can be put anywhere."""
+    return os.environ.get("TERM", "dumb") not in {"", "dumb"}
 
 
 # In the environment of each command that a run starts: the run, and what tells its commands apart.

@@ -100,6 +100,20 @@ def check_chain(path: Path) -> ChainCheck:
     )
 
 
+def check_row(line: bytes, index: int, head: str) -> ChainCheck | str:
+    """Check one row of a chain behind those that hold.
+
+    Args:
+        line: The row, with its LF.
+        index: Its place.
+        head: The hash of the row before it.
+    Returns:
+        Its hash, or why it does not hold.
+    """
+    chained = _fast(line, index, head.encode())
+    return _slow(line, index, head) if chained is None else chained.decode()
+
+
 _MUTATION = b'"event":"provider_state_mutation"'
 
 

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every command is given: the settings, and where the runs lie."""
+    """What every command is given: the settings, where the runs lie, and the words as typed."""
 
     settings: Settings
     sdd: SddDir
+    arguments: tuple[str, ...]
 
 
 class _App(click.Group):
@@ -75,7 +76,7 @@ def app(ctx: click.Context, sdd: Path | None) -> None:
     settings = read_settings()
     if sdd is not None:
         settings = replace(settings, sdd_dir=sdd)
-    ctx.obj = Context(settings, open_sdd(settings.sdd_dir))
+    ctx.obj = Context(settings, open_sdd(settings.sdd_dir), ctx.obj)
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -83,7 +84,12 @@ def run_command(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="bernstein: %(message)s", stream=sys.stderr, level=logging.WARNING)
     signal.signal(signal.SIGTERM, _on_sigterm)
     try:
-        code = app.main(args=list(arguments), prog_name="bernstein", standalone_mode=False)
+        code = app.main(
+            args=list(arguments),
+            obj=tuple(arguments),
+            prog_name="bernstein",
+            standalone_mode=False,
+        )
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         return end.exit_code

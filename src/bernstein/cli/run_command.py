@@ -28,6 +28,7 @@ Examples:
   BERNSTEIN_DETERMINISTIC_SEED=42 bernstein run plan.yaml
   BERNSTEIN_REPLAY_RUN_ID=latest bernstein run plan.yaml
   bernstein run plan.yaml --dry-run
+  bernstein run plan.yaml --tui
   bernstein run --resume latest
 """
 
@@ -48,6 +49,7 @@ Examples:
     help="In a replay: give what tools gave, or run them again and compare.",
 )
 @click.option("--wait", is_flag=True, help="Wait for approvals; do not park the run.")
+@click.option("--tui", is_flag=True, help="Show the run on the terminal; wait for approvals.")
 @click.option("--trust", is_flag=True, help="Let agents be driven by a recording of a stranger.")
 @click.option("--dry-run", is_flag=True, help="Print the task graph; ask no model, record nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -65,6 +67,7 @@ def command(
     in_place: bool,
     exact: bool,
     isolate: bool,
+    tui: bool,
     trust: bool,
     dry_run: bool,
     as_json: bool,
@@ -74,6 +77,12 @@ def command(
     """Run a plan and record it, or replay a recorded run of it."""
     if (plan_path is None) == (resume is None):
         raise UsageError("name a PLAN, or a run with --resume\n  for example: bernstein run p.yaml")
+    if tui:
+        if as_json or quiet or dry_run:
+            raise UsageError("--tui shows the run on the terminal: leave -q, --json, --dry-run out")
+        from bernstein.cli.run_in_view import run_in_view  # noqa: PLC0415 - heavy
+
+        return run_in_view(context)
     goes_on = None if resume is None else context.sdd.find_run(resume)
     if goes_on is not None:
         if model or in_place or isolate or dry_run or context.settings.replay_run_id:

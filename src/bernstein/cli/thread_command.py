@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bernstein.canonical import decode_strict
 from bernstein.cli.app import Context, print_json
 from bernstein.errors import UnknownRunError
 from bernstein.fold.follow import follow
 from bernstein.fold.thread import verify_thread_against_journal
-from bernstein.fold.words import plain
+from bernstein.fold.told import told_row
 from bernstein.seal.evidence import verify_run
 from bernstein.seal.signing import KeyStore
 
 if TYPE_CHECKING:
-    from bernstein.fold.thread import StreamEvent
     from bernstein.rundir import RunDir
 
 _EXAMPLE = """\b
@@ -81,7 +78,7 @@ def watch(context: Context, run_id: str, after: int | None, *, as_json: bool) ->
     """Print a run's rows as they come, until it has ended."""
     run = _find(context, run_id)
     for event in follow(run, after, wait=time.sleep):
-        text = event.data.decode("utf-8", "replace") if as_json else _line(event)
+        text = event.data.decode("utf-8", "replace") if as_json else told_row(event)
         click.echo(text)
         sys.stdout.flush()
     return 0
@@ -92,36 +89,3 @@ def _find(context: Context, run_id: str) -> RunDir:
     if not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
     return run
-
-
-_TOLD = (
-    "stepId",
-    "toolCallId",
-    "name",
-    "model",
-    "decision",
-    "status",
-    "outcome",
-    "errorCode",
-    "reason",
-    "actor",
-    "ok",
-    "exitCode",
-    "path",
-    "kind",
-)
-
-
-def _line(event: StreamEvent) -> str:
-    """A row for people: what of its payload they ask for, on one line, nothing of it a control."""
-    row = decode_strict(event.data)
-    payload = row["payload"]
-    told = [
-        f"{name}={payload[name] if isinstance(payload[name], str) else json.dumps(payload[name])}"
-        for name in _TOLD
-        if name in payload
-    ]
-    where = f" {event.lane}" if event.lane else ""
-    return plain(
-        f"{event.index:>6} {row['ts'][11:19]}{where} {event.event} {' '.join(told)}".rstrip()
-    )

@@ -28,7 +28,7 @@ from bernstein.fold.source import EventFile
 from bernstein.recording.misses import read_misses
 from bernstein.seal.body_key import bodies_of
 from bernstein.show.access import refused
-from bernstein.show.decide import decide, waiting
+from bernstein.show.decide import decide, told_call, waiting_calls
 from bernstein.show.evidence import evidence_of
 from bernstein.show.site import page_file, page_response
 from bernstein.show.tail import Tails
@@ -201,8 +201,8 @@ class _Api:
         if not self._access.may_decide(request):
             return _no_operator(self._access)
         run = self._find(request)
-        told = await asyncio.to_thread(waiting, self._sdd, self._keys_dir, run)
-        return JSONResponse(told, headers=_HEADERS)
+        calls = await asyncio.to_thread(waiting_calls, self._sdd, self._keys_dir, run)
+        return JSONResponse([told_call(call) for call in calls], headers=_HEADERS)
 
     async def decide(self, request: Request) -> Response:
         """Take a decision."""

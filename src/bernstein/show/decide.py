@@ -33,23 +33,25 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actor: str
 
 
-def waiting(sdd: SddDir, keys_dir: Path, run: RunDir) -> list[JsonObject]:
-    """The calls of a run that wait for a decision, with what the model asks for.
+def waiting_calls(sdd: SddDir, keys_dir: Path, run: RunDir) -> list[PendingCall]:
+    """The calls of a run that wait for a decision; a run that has ended waits for none.
 
     Raises:
         RecordingError: The run cannot be read.
     """
-    return [
-        {
-            "call": call.call_id,
-            "tool": call.name,
-            "asked": call.asked or None,
-            "index": call.row.index,
-            "event_hash": call.row.event_hash,
-        }
-        for call in _pending(sdd, keys_dir, run)
-        if find_approval(sdd, keys_dir, call.row) is None
-    ]
+    calls = _pending(sdd, keys_dir, run)
+    return [call for call in calls if find_approval(sdd, keys_dir, call.row) is None]
+
+
+def told_call(call: PendingCall) -> JsonObject:
+    """A call that waits, with what the model asks for, or null where that cannot be read."""
+    return {
+        "call": call.call_id,
+        "tool": call.name,
+        "asked": call.asked or None,
+        "index": call.row.index,
+        "event_hash": call.row.event_hash,
+    }
 
 
 def decide(sdd: SddDir, keys_dir: Path, run: RunDir, body: bytes) -> JsonObject:

@@ -1,0 +1,1 @@
+"""The thread of a run in a terminal."""
