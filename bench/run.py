@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import folds, gateway
+from bench import folds, gateway, stream
 from bench.figures import ROUNDS, Figure, best, drop
 from bernstein import (
     DeterministicStore,
@@ -325,6 +325,7 @@ def main() -> None:
         "gateway-record": gateway.recording,
         "gateway-replay": gateway.replaying,
         "in-process": gateway.in_process,
+        "stream": stream.streaming,
     }
     figures: list[Figure] = []
     for name in [options.only] if options.only else groups:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
+from bench.stream import NOT_READING, VIEWERS, live
 
 from bernstein import EventJournal
 from bernstein.capture.gateway.server import loopback_listener
@@ -300,6 +301,13 @@ def _memory_kb() -> int:
     """What this process has in memory, in KB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def test_two_hundred_viewers_of_whom_ten_do_not_read(sdd: SddDir) -> None:
+    assert sdd.path
+    found = live(100, 3)
+    assert found["complete"] == VIEWERS - NOT_READING  # each row once and in order, to each of them
+    assert found["most_mb"] < found["before_mb"] + 40
 
 
 def test_viewers_who_come_and_go_leave_nothing_behind(sdd: SddDir) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -93,6 +94,7 @@ def make_app(
             Route("/{name}", _own(access, _page)),
         ],
         exception_handlers={HTTPException: _http_error},
+        lifespan=api.lifespan,
     )
 
 
@@ -148,6 +150,15 @@ class _Api:
         self._access = access
         self._keep_alive_s = keep_alive_s
         self._tails = Tails()
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Close what viewers left open when the server ends."""
+        del app
+        try:
+            yield
+        finally:
+            self._tails.close()
 
     async def session(self, request: Request) -> Response:
         """Say what can be done here; to a POST with the token give a page its cookie too."""

@@ -8,6 +8,7 @@ were read are kept, for those who read at the end side by side.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import OrderedDict
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _PIECE_BYTES = 2**16
 _PIECES = 32
+_LINGER_S = 2.0
 
 
 class Piece(NamedTuple):
@@ -114,6 +116,14 @@ class Tail:
                 self._grown.set()
                 self._grown = asyncio.Event()
 
+    def is_current(self) -> bool:
+        """Whether this is still the tail of what stands in the run's folder."""
+        if self._file.closed or (self.is_over and self.run.is_running()):
+            return False
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._file.fileno()), self.run.journal.lstat())
+        return False
+
     def close(self) -> None:
         """Give the journal up; at once, since a viewer who has gone may wait for nothing more."""
         if self._watch is not None:
@@ -137,7 +147,9 @@ def _piece_of(data: bytes, at: int) -> Piece:
 
 
 class Tails:
-    """The tails that somebody views; each is opened by its first viewer and closed by its last."""
+    """The tails that somebody views, or viewed just now: of who come one after the other each finds
+    the pieces that those before it had read.
+    """
 
     def __init__(self) -> None:
         self._open: dict[Path, Tail] = {}
@@ -150,7 +162,8 @@ class Tails:
             OSError: It has no journal.
         """
         tail = self._open.get(run.path)
-        if tail is None:
+        # Of a run that had ended and goes on, or was made anew, the tail is another one.
+        if tail is None or not tail.is_current():
             tail = self._open[run.path] = Tail(run)
         tail.viewers += 1
         try:
@@ -158,5 +171,16 @@ class Tails:
         finally:
             tail.viewers -= 1
             if not tail.viewers:
-                del self._open[run.path]
-                tail.close()
+                asyncio.get_running_loop().call_later(_LINGER_S, self._close_idle, tail)
+
+    def _close_idle(self, tail: Tail) -> None:
+        if not tail.viewers:
+            if self._open.get(tail.run.path) is tail:
+                del self._open[tail.run.path]
+            tail.close()
+
+    def close(self) -> None:
+        """Close what is open, whoever views it."""
+        for tail in self._open.values():
+            tail.close()
+        self._open.clear()

@@ -5,12 +5,13 @@ journal each second. What comes is the same.
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from bernstein.fold.thread import stream_event
 from bernstein.jsonl import open_regular, raw_lines
-from bernstein.show.tail import Tails
+from bernstein.show.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -45,10 +46,10 @@ async def polled(run: RunDir) -> AsyncIterator[list[StreamEvent]]:
 
 async def streamed(run: RunDir) -> AsyncIterator[list[StreamEvent]]:
     """Take what the stream carries, as it comes."""
-    tails, at = Tails(), 0
+    at = 0
     while True:
         # A run that waits, or was killed, may go on: then it has a new tail.
-        with tails.of(run) as tail:
+        with closing(Tail(run)) as tail:
             is_over = False
             while not is_over:
                 is_over = tail.is_over
