@@ -40,6 +40,7 @@ TOKEN = "token-of-this-measurement"  # noqa: S105 - it opens nothing
 VIEWERS = 200
 NOT_READING = 10
 _LATE_S = 1.0
+_ROOT = Path(__file__).parents[1]
 
 
 def serve(folder: Path, run_id: str) -> None:
@@ -73,7 +74,7 @@ def serve(folder: Path, run_id: str) -> None:
 def serving(folder: Path, run_id: str) -> Iterator[tuple[int, int]]:
     """A server in a process of its own; gives its port and its process."""
     command = [sys.executable, "-m", "bench.stream", "--serve", str(folder), run_id]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
         while True:
@@ -90,8 +91,8 @@ def connected(port: int, path: str) -> socket.socket:
     """A connection that has asked for a path."""
     sock = socket.create_connection(("127.0.0.1", port))
     sock.sendall(
-        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n"
-        "Connection: close\r\n\r\n".encode()
+        f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n"
+        "\r\n".encode()
     )
     return sock
 
