@@ -345,16 +345,16 @@ def test_a_live_run_in_two_terminals_with_either_source_looks_the_same(sdd: SddD
                 command = f"env BERNSTEIN_TUI_STREAM={switch} {PROGRAM} tui live"
                 terminals.append(Terminal(f"live{switch}", command))
             for terminal in terminals:
-                terminal.wait_for("1 rows hold")
+                terminal.wait_for("1 row verified")
             for number in range(100):
                 journal.append("custom.row", {"name": f"row-{number}"}, "a/b")
                 time.sleep(0.005)
-            shown = [terminal.wait_for("101 rows hold") for terminal in terminals]
+            shown = [terminal.wait_for("101 rows verified") for terminal in terminals]
             assert shown[0] == shown[1]
             assert "name=row-99" in shown[0]
             journal.append("run.finished", {"status": "completed"})
             held.end()
-            shown = [terminal.wait_for("102 rows hold · prefix") for terminal in terminals]
+            shown = [terminal.wait_for("102 rows verified · prefix") for terminal in terminals]
             assert shown[0] == shown[1]
             for terminal in terminals:
                 terminal.press("q")

@@ -145,6 +145,10 @@ class RunsScreen(_Own):
             self.notify("it has no journal", severity="warning")
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _run_line(run: JsonObject) -> str:
     of = f" (replay of {run['source_run']})" if run["source_run"] else ""
     return f"{run['run_id']}  {run['status']:<11}  {run['name'] or ''}{of}"
@@ -216,7 +220,7 @@ class RunScreen(_Own):
         feed = self.feed
         told = told_run(self.run)
         if feed.problem is None:
-            chain = f"{feed.checked} rows hold"
+            chain = f"{_counted(feed.checked, 'row')} verified"
         else:
             chain = f"broken at row {feed.problem.step_index}: {feed.problem.reason}"
         seal = f" · {self._seal}" if self._seal else ""
@@ -226,9 +230,9 @@ class RunScreen(_Own):
         place = self.query_one(RowList).place + 1 if len(feed) else 0
         parts = [
             f"row {place} of {len(feed)}",
-            f"{feed.calls} calls",
-            f"{feed.tools} tools",
-            f"{len(feed.failures)} failures",
+            _counted(feed.calls, "call"),
+            _counted(feed.tools, "tool"),
+            _counted(len(feed.failures), "failure"),
         ]
         done = feed.done()
         for band, sums in done.usage_totals.items() if done else ():
