@@ -97,7 +97,7 @@ def greens(page: Page) -> list[str]:
 
 def marks(page: Page) -> list[str]:
     """The states of the rows that are in sight, in their order."""
-    return page.evaluate("[...document.querySelectorAll('.row .mark')].map((m) => m.textContent)")
+    return page.evaluate("[...document.querySelectorAll('.row .mark')].map((m) => m.textContent[0])")
 
 
 @pytest.fixture
@@ -533,6 +533,34 @@ def test_a_replay_shows_its_misses_and_is_compared_with_its_source(
         page.goto(f"http://127.0.0.1:{port}/#/diff/{finished.run_id}/{finished.run_id}")
         page.wait_for_selector(".verdict:has-text('the same, row by row')")
         page.wait_for_selector(".row.folded")
+
+
+AXE = Path(__file__).parents[1] / ".clients/page/node_modules/axe-core/axe.min.js"
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe is not installed: make page-lint")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_by_all(sdd: SddDir, finished: RunDir, scheme: Any) -> None:
+    ask_for("true")
+    parked = run_plan(PLAN, sdd).run_id
+    no_model()
+    replay = run_plan(TWO_STEPS.replace("First", "Other"), sdd, replay=finished.run_id).run_id
+    places = {
+        "#/": ".runs tbody",
+        f"#/run/{finished.run_id}/1": ".detail h2",
+        f"#/run/{parked}": ".approvals form",
+        f"#/run/{replay}": ".misses",
+        f"#/diff/{finished.run_id}/{replay}": ".pair",
+    }
+    with serving(sdd) as port, page_of(port, color_scheme=scheme, bypass_csp=True) as page:
+        for place, shown in places.items():
+            page.goto(f"http://127.0.0.1:{port}/{place}")
+            page.wait_for_selector(shown)
+            page.wait_for_timeout(300)
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+            told = [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+            assert told == [], place
 
 
 # --- a page in one file

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks the modules of the web page: their types (TypeScript reads the JSDoc) and their format.
+# Checks the modules of the web page: their types (TypeScript reads the JSDoc) and their format. Brings
+# axe too, which tests/test_page.py holds the page against.
 # Where npm or its registry gives nothing, nothing is checked, that is said, and it ends with 0.
 set -u
 page=src/bernstein/show/page
@@ -7,7 +8,7 @@ tools=.clients/page
 if [ ! -x "$tools/node_modules/.bin/tsc" ]; then
   mkdir -p "$tools"
   if ! { command -v npm >/dev/null 2>&1 && npm install --silent --no-fund --no-audit \
-    --prefix "$tools" typescript@7.0.2 prettier@3.10.1 >/dev/null 2>&1; }; then
+    --prefix "$tools" typescript@7.0.2 prettier@3.10.1 axe-core@4.14.1 >/dev/null 2>&1; }; then
     echo "the page's modules are not checked: npm, or its registry, gives no typescript" >&2
     exit 0
   fi

@@ -34,7 +34,12 @@ export function detailOf(run, chain, place, onShow) {
   }
   return [
     el("h2", {}, `Row ${row.index}: ${row.event}`),
-    el("p", { class: "state" }, mark(row.state), ` ${wordsOf(row.state)}`),
+    el(
+      "p",
+      { class: "state" },
+      mark(row.state),
+      el("span", { "aria-hidden": "true" }, ` ${wordsOf(row.state)}`),
+    ),
     failure ? el("p", { class: "bad" }, failure) : null,
     repeat ? el("p", { class: "warn" }, repeat) : null,
     el(

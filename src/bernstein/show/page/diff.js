@@ -161,20 +161,15 @@ export class DiffView {
             el("span", { class: "event" }, row.event),
             el("span", { class: "told" }, `${nameOf(row.lane)}  ${told(row)}`),
           );
-    const words = { same: "the same", changed: "changed", only: pair.left ? "only left" : "only right" }[
-      pair.kind
-    ];
-    const row = pair.left ?? pair.right;
+    const [sign, words] = SIGNS[pair.kind === "only" && pair.right ? "more" : pair.kind];
     return el(
       "div",
-      {
-        class: `row pair ${pair.kind}`,
-        "aria-label": `${words}: ${row?.event}, ${nameOf(row?.lane ?? "")}, ${row ? told(row) : ""}`,
-      },
+      { class: `row pair ${pair.kind}` },
       el(
         "span",
-        { class: "kind", "aria-hidden": "true" },
-        { same: " ", changed: "≠", only: pair.left ? "−" : "+" }[pair.kind],
+        { class: "kind", title: words },
+        el("span", { "aria-hidden": "true" }, sign),
+        el("span", { class: "unseen" }, words),
       ),
       half(pair.left),
       half(pair.right),
@@ -207,6 +202,14 @@ export class DiffView {
     }
   }
 }
+
+/** @type {Record<string, [string, string]>} */
+const SIGNS = {
+  same: [" ", "the same"],
+  changed: ["≠", "changed"],
+  only: ["−", "only left"],
+  more: ["+", "only right"],
+};
 
 /** @type {Record<string, string>} */
 const REASONS = {

@@ -15,10 +15,15 @@ const STATES = {
 /** @param {number} state */
 export const wordsOf = (state) => STATES[state][2];
 
-/** @param {number} state */
+/** A sign to see, and words to hear. @param {number} state */
 export function mark(state) {
   const [sign, kind, words] = STATES[state];
-  return el("span", { class: `mark ${kind}`, title: words, "aria-hidden": "true" }, sign);
+  return el(
+    "span",
+    { class: `mark ${kind}`, title: words },
+    el("span", { "aria-hidden": "true" }, sign),
+    el("span", { class: "unseen" }, words),
+  );
 }
 
 /** @param {string} kind good, bad, warn or plain @param {string} name @param {string} text */

@@ -21,6 +21,7 @@ import { because, count, objectOf, safely, word } from "./words.js";
  * @property {number} rows
  * @property {Span[]} spans
  * @property {number[]} marks Rows with a failure.
+ * @property {number[]} changes Rows that tell of a changed context.
  * @property {number} calls
  * @property {number} tools
  * @property {number} repeats
@@ -152,6 +153,7 @@ export class RunModel {
         rows: 0,
         spans: [],
         marks: [],
+        changes: [],
         calls,
         tools,
         repeats,
@@ -402,6 +404,7 @@ const HANDLERS = {
     if (tool.said === "") tool.said = "ran";
   },
   provider_state_mutation: (run, row, payload, lane, place) => {
+    lane.changes.push(place);
     run.mutations.push({ row: place, kind: word(payload.kind), flagged: payload.flagged === true });
   },
   "artifact.written": (run, row, payload) => run.artifacts.add(word(payload.path)),

@@ -4,7 +4,7 @@ import { cardsOf } from "./cards.js";
 import { detailOf } from "./detail.js";
 import { counted, el, fill } from "./dom.js";
 import { VirtualList } from "./list.js";
-import { chainChip, chip, mark, sealChips, wordsOf } from "./marks.js";
+import { chainChip, chip, mark, sealChips } from "./marks.js";
 import { missesPanel } from "./misses.js";
 import { RunModel } from "./model.js";
 import { Timeline, nameOf } from "./timeline.js";
@@ -13,6 +13,7 @@ import { ChainCheck, checkSeal } from "./verify.js";
 import { Who } from "./who.js";
 
 const WATCHED = new Set(["running", "parked"]); // opened at the newest row
+const TYPED_MS = 200;
 const decoder = new TextDecoder();
 
 /**
@@ -64,7 +65,7 @@ export class RunView {
         type: "search",
         placeholder: "Search the rows  /",
         "aria-label": "Search the rows",
-        oninput: () => this.find(this.search.value),
+        oninput: () => this.findSoon(),
       })
     );
     this.found = el("span", { class: "soft found", role: "status" });
@@ -252,7 +253,6 @@ export class RunView {
       "div",
       {
         class: `row ${failure ? "failed" : ""} ${row.event.split(".")[0]}`,
-        "aria-label": `${row.index}, ${row.event}, ${nameOf(row.lane)}, ${text}, ${failure ?? ""} ${repeat ?? ""}, ${wordsOf(row.state)}`,
       },
       mark(row.state),
       el("span", { class: "index" }, String(row.index)),
@@ -300,8 +300,15 @@ export class RunView {
     this.list.paint();
   }
 
+  /** Search once nothing more is typed for a moment: every row is looked through. */
+  findSoon() {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.find(this.search.value), TYPED_MS);
+  }
+
   /** @param {string} text */
   find(text) {
+    clearTimeout(this.typing);
     this.query = text.toLowerCase();
     this.filter();
     if (this.list.count > 0) this.list.select(0);

@@ -78,7 +78,9 @@ export class RunsView {
         ),
       );
     });
-    const head = ["", "run", "status", "began (UTC)", ""].map((name) => el("th", { scope: "col" }, name));
+    const head = ["compare", "run", "status", "began (UTC)", "source"].map((name) =>
+      el("th", { scope: "col" }, name),
+    );
     fill(
       this.list,
       rows.length

@@ -123,6 +123,20 @@ export class Timeline {
         pen.fill();
         this.drawn.push([x - 4, x + 4, number, String(place)]);
       }
+      pen.fillStyle = colour("accent");
+      for (const place of lane.changes) {
+        const x = at(this.run.rows[place].time);
+        pen.beginPath();
+        for (const [right, down] of [
+          [0, -6],
+          [5, 0],
+          [0, 6],
+          [-5, 0],
+        ])
+          pen.lineTo(x + right, y + 8 + down);
+        pen.fill();
+        this.drawn.push([x - 5, x + 5, number, String(place)]);
+      }
     });
     pen.fillStyle = colour("ground");
     pen.fillRect(0, high - 16, wide, 16);
