@@ -26,6 +26,7 @@ from tests.helpers import (
     journal_of,
     no_model,
     rechain,
+    resume,
     rows,
     run_plan,
     script,
@@ -97,7 +98,9 @@ def greens(page: Page) -> list[str]:
 
 def marks(page: Page) -> list[str]:
     """The states of the rows that are in sight, in their order."""
-    return page.evaluate("[...document.querySelectorAll('.row .mark')].map((m) => m.textContent[0])")
+    return page.evaluate(
+        "[...document.querySelectorAll('.row .mark')].map((m) => m.textContent[0])"
+    )
 
 
 @pytest.fixture
@@ -396,7 +399,6 @@ def test_a_decision_in_the_page_is_in_both_chains(sdd: SddDir, tmp_path: Path) -
     (said,) = [row.payload for row in audit if row.type == "thread.approval"]
     proposed = events(run, "tool.proposed")[-1]
     assert (said["index"], said["event_hash"]) == (proposed["index"], proposed["event_hash"])
-    from tests.helpers import resume
 
     resume(sdd, run)
     decided = events(run, "tool.approved")[-1]["payload"]

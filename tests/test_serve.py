@@ -360,6 +360,8 @@ def test_runs_and_one_of_them(sdd: SddDir, finished: list[bytes]) -> None:
     with serving(sdd) as port:
         (listed,) = body_of(get(port, "/api/runs"))
         assert listed["run_id"] == "done"
+        assert body_of(get(port, "/api/runs?limit=0")) == []
+        assert status_of(port, "/api/runs?limit=-1") == 400
         assert body_of(get(port, "/api/runs/done")) == listed
         assert body_of(get(port, "/api/runs/done/projection"))["status"] == "completed"
         assert status_of(port, "/api/runs/nowhere") == 404

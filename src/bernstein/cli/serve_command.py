@@ -73,11 +73,12 @@ def command(
     if not read_only:
         refuse_inside_run(context.sdd)
         operator_file, operator = operator_token(context.settings.keys_dir)
-    access = Access(token, operator, (*(name.lower() for name in names), host))
+    where = f"[{host}]" if ":" in host else host
+    access = Access(token, operator, (*(name.lower() for name in names), where.lower()))
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     listener = listen_at(host, port)
     with listener:
-        shown = names[0] if names else f"[{host}]" if ":" in host else host
+        shown = names[0] if names else where
         address = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}/"
         click.echo(address if token_file else f"{address}#token={token}")
         click.echo(f"read token: {f'the one in {token_file}' if token_file else token}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -168,10 +169,10 @@ class _Api:
         return response
 
     async def runs(self, request: Request) -> Response:
-        """The runs, newest first."""
-        del request
+        """The runs, newest first, as many as are asked for."""
+        limit = _count(request.query_params.get("limit", str(MAX_INT)))
         listed = await asyncio.to_thread(
-            lambda: [told_run(run) for run in reversed(self._sdd.list_runs())]
+            lambda: [told_run(run) for run in islice(reversed(self._sdd.list_runs()), limit)]
         )
         return JSONResponse(listed, headers=_HEADERS)
 
@@ -292,10 +293,12 @@ def _last_seen(request: Request) -> int | None:
         UsageError: It is none.
     """
     said = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
-    if said is None:
-        return None
+    return None if said is None else _count(said)
+
+
+def _count(said: str) -> int:
     if not (said.isascii() and said.isdigit() and len(said) <= 16 and int(said) <= MAX_INT):
-        raise UsageError(f"{said[:40]!r} is no id of an event: it is a row's index")
+        raise UsageError(f"{said[:40]!r} is no index of a row, and no count")
     return int(said)
 
 

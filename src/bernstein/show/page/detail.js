@@ -6,6 +6,7 @@ import { nameOf } from "./timeline.js";
 import { payloadOf } from "./verify.js";
 
 const MOST_RELATED = 20;
+const MOST_CHARS = 200_000;
 const HELP =
   "Choose a row. Arrows, Home and End move; n and p go to the next and the last failure, / searches, f follows.";
 const decoder = new TextDecoder();
@@ -53,7 +54,7 @@ export function detailOf(run, chain, place, onShow) {
     el(
       "pre",
       { tabindex: "0", "aria-label": "payload" },
-      payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2),
+      cut(payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2)),
     ),
     ...related(run, place, onShow),
   ];
@@ -69,3 +70,9 @@ function related(run, place, onShow) {
   });
   return [el("p", {}, "with ", ...buttons.flatMap((button) => [button, " "]))];
 }
+
+/** @param {string} text */
+const cut = (text) =>
+  text.length <= MOST_CHARS
+    ? text
+    : `${text.slice(0, MOST_CHARS)}\n… and ${text.length - MOST_CHARS} characters more`;

@@ -20,6 +20,7 @@ function show(next) {
   view?.close();
   view = next;
   main.replaceChildren(next.node);
+  document.title = `${next.node.querySelector("h1")?.textContent ?? "bernstein"} · bernstein`;
 }
 
 /** @param {string} text */
@@ -77,8 +78,8 @@ async function route() {
     history.replaceState(null, "", `${location.pathname}#/`);
     return letIn(decodeURIComponent(token));
   }
-  const [, page, one, other] = location.hash.split("/").map(decodeURIComponent);
   try {
+    const [, page, one, other] = location.hash.split("/").map(decodeURIComponent);
     if (page === "run" && one) {
       const info = await ask(runPath(one));
       if (mine === turn)

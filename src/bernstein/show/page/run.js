@@ -130,6 +130,7 @@ export class RunView {
     this.showDetail();
     this.onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
     document.addEventListener("keydown", this.onKey);
+    this.clock = setInterval(() => this.timeline.isLive && this.refresh(), 1000);
     this.stream = source.follow({
       onRows: (rows) => this.take(rows),
       onBadRow: (why) => this.chain.fail(why),
@@ -143,6 +144,7 @@ export class RunView {
 
   close() {
     this.stream.stop();
+    clearInterval(this.clock);
     this.approvals?.close();
     document.removeEventListener("keydown", this.onKey);
   }

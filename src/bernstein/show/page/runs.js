@@ -30,7 +30,7 @@ export class RunsView {
 
   async load() {
     try {
-      this.draw(await ask("runs"));
+      this.draw(await ask(`runs?limit=${MOST + 1}`));
       this.hasLoaded = true;
     } catch (error) {
       if (/** @type {any} */ (error).status === 401) dispatchEvent(new Event("locked"));
@@ -90,9 +90,7 @@ export class RunsView {
             { class: "soft" },
             "No runs yet. Record one: bernstein run plan.yaml, or bernstein record -- COMMAND",
           ),
-      runs.length > MOST
-        ? el("p", { class: "soft" }, `and ${runs.length - MOST} older ones: bernstein runs`)
-        : null,
+      runs.length > MOST ? el("p", { class: "soft" }, "and older ones: bernstein runs") : null,
     );
     this.drawCompare();
   }

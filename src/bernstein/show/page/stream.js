@@ -49,7 +49,6 @@ export class Stream {
     while (!this.isStopped) {
       if (document.hidden && this.last >= 0) await visible();
       const before = this.last;
-      this.isParked = false;
       const isOver = await this.once().catch(() => false);
       if (isOver || this.isStopped) break;
       if (!this.isParked) this.listener.onState("waiting");
@@ -73,7 +72,7 @@ export class Stream {
       this.listener.onState("refused", `${response.status}: ${told.error ?? "refused"}`);
       return true;
     }
-    this.listener.onState("live");
+    if (!this.isParked) this.listener.onState("live");
     const reader = response.body.getReader();
     let rest = new Uint8Array(0);
     while (true) {
@@ -107,7 +106,7 @@ export class Stream {
       else if (data !== null) this.add(rows, data);
       [data, name] = [null, ""];
     }
-    if (rows.length) this.listener.onRows(rows);
+    this.hand(rows);
     return isOver ? -1 : end;
   }
 
@@ -124,11 +123,20 @@ export class Stream {
 
   /** @param {any[]} rows @param {{ run: any }} told */
   finish(rows, told) {
-    if (rows.length) this.listener.onRows(rows.splice(0));
+    this.hand(rows);
     if (told.run === "broken") this.listener.onBadRow("not_a_row");
-    this.isParked = told.run === "parked"; // it may go on
-    this.listener.onState(told.run);
+    // A run that waits may go on: it is asked for again, and that is told once.
+    if (!(this.isParked && told.run === "parked")) this.listener.onState(told.run);
+    this.isParked = told.run === "parked";
     return true;
+  }
+
+  /** @param {any[]} rows */
+  hand(rows) {
+    if (rows.length === 0) return;
+    if (this.isParked) this.listener.onState("live");
+    this.isParked = false;
+    this.listener.onRows(rows.splice(0));
   }
 }
 
