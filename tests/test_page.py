@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
+import json
 import random
 import re
 import shutil
@@ -404,6 +405,30 @@ def test_a_decision_in_the_page_is_in_both_chains(sdd: SddDir, tmp_path: Path) -
     decided = events(run, "tool.approved")[-1]["payload"]
     assert decided == {"toolCallId": CALL, "actor": "alice"}
     assert (tmp_path / "outside.txt").read_text() == "ran\n"
+
+
+def test_a_run_that_waited_is_followed_as_it_goes_on(sdd: SddDir) -> None:
+    Path("plan.yaml").write_text(PLAN)
+    command = {"name": "run_command", "args": '{"command": "echo b > b.txt"}'}
+    rules = [{"match": "tool_call_id", "text": "done"}, {"tool_calls": [command]}]
+    Path("answers.yaml").write_text(json.dumps({"answers": rules}))
+    arguments = ("run", "plan.yaml", "--model", "scripted:answers.yaml", "-q")
+    assert bernstein(*arguments).returncode == 2
+    run = sdd.find_run("latest")
+    with serving(sdd) as port, page_of(port, f"#/run/{run.run_id}") as page:
+        chip(page, "state", "parked")
+        page.fill("[aria-label='Operator token']", OPERATOR)
+        page.click("text=Show what is asked for")
+        page.fill("[aria-label='Your name']", "alice")
+        page.click("button.denied")
+        page.wait_for_selector("text=is denied; let the run go on")
+        assert bernstein("run", "--resume", run.run_id, "-q").returncode == 0
+        chip(page, "state", "completed")
+        chip(page, "rows", f"{len(rows(run.journal))} rows verified here")
+        chip(page, "seal", "the seal holds")
+        page.wait_for_selector(".approvals", state="hidden")
+        page.keyboard.press("n")
+        page.wait_for_selector(".detail .bad:has-text('denied by alice')")
 
 
 # --- what is shown

@@ -5,7 +5,7 @@ import { duration, el, shown } from "./dom.js";
 const LANE = 20;
 const LABELS = 190;
 const GAP = 26; // pixels of an idle stretch
-const HIGHEST = 220;
+const HIGHEST = 260;
 
 /**
  * Where times lie: stretches in which something went on, and idle ones between them.
@@ -65,7 +65,11 @@ export class Timeline {
   }
 
   drawNow() {
-    const lanes = this.run.ordered().map(({ lane }) => lane);
+    const lanes = this.run
+      .ordered()
+      .map(({ lane }) => lane)
+      .filter((lane) => lane.spans.length || lane.marks.length || lane.changes.length);
+    this.node.hidden = lanes.length === 0;
     const high = Math.min(HIGHEST, lanes.length * LANE + 18);
     const wide = this.node.clientWidth;
     if (!wide) return;

@@ -70,7 +70,7 @@ export class Who {
           share("model", sum.modelMs / longest),
           share("tool", sum.toolMs / longest),
         ),
-        duration(sum.modelMs + sum.toolMs),
+        sum.modelMs + sum.toolMs ? duration(sum.modelMs + sum.toolMs) : "",
       ),
       el("td", { class: "n" }, sum.calls || ""),
       el("td", { class: "n" }, tokens),
