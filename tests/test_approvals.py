@@ -313,8 +313,14 @@ def test_it_is_approved_and_goes_on_by_the_command_line(sdd: SddDir, outside: Pa
     assert "replay identical" in done.stderr
 
 
-def test_a_run_that_waits_takes_a_decision_while_it_runs(sdd: SddDir, outside: Path) -> None:
-    Path("plan.yaml").write_text(PLAN)
+BESIDE = "      - {title: Beside, cli: command, command: 'true'}\n"
+
+
+@pytest.mark.parametrize("beside", ["", BESIDE])
+def test_a_run_that_waits_takes_a_decision_while_it_runs(
+    sdd: SddDir, outside: Path, beside: str
+) -> None:
+    Path("plan.yaml").write_text(PLAN + beside)
     rules = [
         {"match": "call-1", "text": "done"},
         {"tool_calls": [call("run_command", command=f"echo ran >> {outside}")]},

@@ -201,6 +201,13 @@ def test_read_only_takes_no_decisions_and_makes_no_token(sdd: SddDir, token_file
         operator = path.read_text().strip()
         shown = {"Authorization": f"Bearer {operator}"}
         assert ask(port, "/api/runs/done/approvals", None, **shown)[:1] == (200,)
+    path.unlink()
+    with serve(token_file, BERNSTEIN_KEYRING="1") as lines:
+        port = port_of(lines)
+        shown = {"Authorization": f"Bearer {lines[2].rpartition(' ')[2]}"}
+        assert ask(port, "/api/runs/done/approvals", None, **shown)[0] == 200
+    assert not path.exists()
+    path.write_text(operator)
     path.chmod(0o644)
     done = bernstein("serve", "--port", "0")
     assert (done.returncode, "chmod 600" in done.stderr) == (2, True)

@@ -72,7 +72,9 @@ def command(
     operator = operator_file = None
     if not read_only:
         refuse_inside_run(context.sdd)
-        operator_file, operator = operator_token(context.settings.keys_dir)
+        # Where keys are kept from files, what decides in their place is too.
+        settings = context.settings
+        operator_file, operator = operator_token(settings.keys_dir, is_kept=not settings.keyring)
     where = f"[{host}]" if ":" in host else host
     access = Access(token, operator, (*(name.lower() for name in names), where.lower()))
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
@@ -82,8 +84,9 @@ def command(
         address = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}/"
         click.echo(address if token_file else f"{address}#token={token}")
         click.echo(f"read token: {f'the one in {token_file}' if token_file else token}")
-        if operator_file is not None:
-            click.echo(f"operator token, for approvals: the one in {operator_file}")
+        if operator is not None:
+            where = f"the one in {operator_file}" if operator_file else operator
+            click.echo(f"operator token, for approvals: {where}")
         sys.stdout.flush()
         config = uvicorn.Config(
             make_app(context.sdd, keys, access),

@@ -11,7 +11,7 @@ from bernstein.chain.read import load_replay_events, payload_of
 from bernstein.events import trajectory as event
 from bernstein.recording.answer import LlmAnswer
 from bernstein.recording.queue import load_recording
-from bernstein.runner.resume import recorded_plan
+from bernstein.runner.resume import plan_of
 from bernstein.seal.approvals import RowRef
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def pending_calls(run: RunDir, blobs: BlobStore) -> list[PendingCall]:
     Raises:
         RecordingError, UsageError: The run cannot be read, or is none of a plan.
     """
-    asks = {step.step_id: step.approve for step in recorded_plan(run).steps}
+    asks = {step.step_id: step.approve for step in plan_of(run).steps}
     found: dict[str, tuple[str, DigestRef, RowRef]] = {}
     for row in load_replay_events(run.journal):
         if row.event == event.TOOL_PROPOSED:

@@ -19,13 +19,7 @@ def recorded_plan(run: RunDir) -> Plan:
         UsageError: It is no run of a plan, or agents of others take part in it.
         RecordingError: Its plan is damaged.
     """
-    value = (run.read_info().get("plan") or {}).get("value")
-    if value is None:
-        raise UsageError(f"run {run.run_id} is no run of a plan: only these can go on")
-    try:
-        plan = convert(value, Plan)
-    except CanonicalError as error:
-        raise RecordingError(f"the plan of run {run.run_id} is damaged: {error}") from error
+    plan = plan_of(run)
     agents = sorted({step.cli for step in plan.steps if step.has_agent})
     if agents:
         raise UsageError(
@@ -33,3 +27,19 @@ def recorded_plan(run: RunDir) -> Plan:
             "  run the plan again"
         )
     return plan
+
+
+def plan_of(run: RunDir) -> Plan:
+    """The plan that a run was recorded with.
+
+    Raises:
+        UsageError: It is no run of a plan.
+        RecordingError: Its plan is damaged.
+    """
+    value = (run.read_info().get("plan") or {}).get("value")
+    if value is None:
+        raise UsageError(f"run {run.run_id} is no run of a plan: only these ask, and can go on")
+    try:
+        return convert(value, Plan)
+    except CanonicalError as error:
+        raise RecordingError(f"the plan of run {run.run_id} is damaged: {error}") from error

@@ -40,13 +40,18 @@ def read_token(path: Path | None) -> str:
     return secrets.token_urlsafe(24) if path is None else _token_of(path)
 
 
-def operator_token(keys_dir: Path) -> tuple[Path, str]:
+def operator_token(keys_dir: Path, *, is_kept: bool) -> tuple[Path | None, str]:
     """The token that lets somebody decide, and its file; made where there is none.
 
+    Args:
+        keys_dir: Where it lies.
+        is_kept: Whether it may lie in a file; else it is made anew, for this time alone.
     Raises:
         UsageError: The file can be read by others, or holds no token.
         OSError: It cannot be made.
     """
+    if not is_kept:
+        return None, secrets.token_urlsafe(24)
     path = keys_dir / "operator.token"
     if not path.exists():
         make_private(keys_dir)
