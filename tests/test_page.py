@@ -483,6 +483,28 @@ def looked_through(page: Page, count: int) -> None:
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
 
 
+def test_what_was_said_is_shown_to_the_operator_as_text(sdd: SddDir) -> None:
+    script({"text": f"{HTML}\x1b[31m\u202e"})
+    plan = "name: P\nstages: [{name: s, steps: [{title: First, tools: [list_files]}]}]\n"
+    run = sdd.run(run_plan(plan, sdd).run_id)
+    said = events(run, "model.answer")[-1]["index"]
+    place = f"#/run/{run.run_id}/{said}"
+    with serving(sdd) as port, page_of(port, place) as page:
+        page.fill("[aria-label='Operator token']", "not the token of the operator")
+        page.click("text=Show what was said")
+        page.wait_for_selector(".text [role=alert]")
+        page.fill("[aria-label='Operator token']", OPERATOR)
+        page.click("text=Show what was said")
+        text = page.locator(".text pre").inner_text()
+        assert text == f"{HTML}\\u001b[31m\\u202e"
+        page.focus(".list")
+        page.keyboard.press("Home")  # a row without a text
+        page.wait_for_selector(".text pre", state="detached")
+        assert page.evaluate("window.hit") is None
+    with serving(sdd, shows_texts=True) as port, page_of(port, place) as page:
+        page.wait_for_selector(".text pre:has-text('window.hit')")
+
+
 def test_a_run_of_100_000_events_is_walked_through(sdd: SddDir) -> None:
     ref = {"digest": "0" * 64, "byteLength": 1}
     made: list[tuple[str, str, Any]] = [("run.started", "", {"agentId": "a"})]

@@ -24,7 +24,8 @@ from bernstein.errors import UsageError
 from bernstein.seal.signing import default_keys
 from bernstein.show.access import Access, read_token
 from bernstein.show.app import make_app
-from tests.helpers import bernstein
+from tests.helpers import bernstein, events, run_plan, script
+from tests.test_tools import call, plan_with, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,11 +46,16 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def serving(
-    sdd: SddDir, port: int = 0, keep_alive_s: float = 15, operator: str | None = OPERATOR
+    sdd: SddDir,
+    port: int = 0,
+    keep_alive_s: float = 15,
+    operator: str | None = OPERATOR,
+    *,
+    shows_texts: bool = False,
 ) -> Iterator[int]:
     """A server on loopback, in a thread; gives its port."""
     listener = loopback_listener(port)
-    app = make_app(sdd, default_keys(sdd), Access(TOKEN, operator), keep_alive_s)
+    app = make_app(sdd, default_keys(sdd), Access(TOKEN, operator, (), shows_texts), keep_alive_s)
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
     server = _Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -408,3 +414,45 @@ def test_serve_by_the_command_line(sdd: SddDir, finished: list[bytes]) -> None:
     process.stdout.close()
     assert finished
     assert sdd.path
+
+
+# --- texts
+
+
+def test_texts_are_found_by_the_digest_in_their_row(sdd: SddDir) -> None:
+    command = call("run_command", command="echo said by a tool")
+    turns([command])
+    run = sdd.run(run_plan(plan_with(), sdd).run_id)
+    shown: dict[str, list[str | None]] = {}
+    with serving(sdd) as port:
+        for row in events(run):
+            path = f"/api/runs/{run.run_id}/texts/{row['index']}"
+            text = body_of(get(port, path, Authorization=f"Bearer {OPERATOR}"))["text"]
+            shown.setdefault(row["event"], []).append(text)
+        assert status_of(port, path) == 403  # who reads sees no text
+        past = f"/api/runs/{run.run_id}/texts/99999"
+        assert status_of(port, past, Authorization=f"Bearer {OPERATOR}") == 400
+    first, second = shown["model.call"]
+    assert first is not None
+    assert second is not None
+    assert "Work" in first
+    assert "said by a tool" in second
+    answers = shown["model.answer"]
+    assert answers == [f"turn 0\n[run_command {command['args']}]", "all is done"]
+    assert shown["tool.proposed"] == [command["args"]]
+    assert shown["tool.result"] == ["exit code 0\nsaid by a tool\n"]
+    assert shown["run.started"] == [None]
+
+
+def test_a_text_that_is_another_one_is_not_shown(sdd: SddDir) -> None:
+    script({"text": '{"tasks":[]}'}, {"text": "a text"})
+    run = sdd.run(run_plan(plan_with(tools="list_files"), sdd).run_id)
+    recorded = run.llm_calls.read_bytes()
+    run.llm_calls.write_bytes(recorded.replace(b'{\\"tasks\\":[]}', b'{\\"tasks\\":[7]}'))
+    assert run.llm_calls.read_bytes() != recorded
+    (row,) = events(run, "model.answer")
+    path = f"/api/runs/{run.run_id}/texts/{row['index']}"
+    with serving(sdd, shows_texts=True) as port:
+        assert body_of(get(port, path)) == {"text": None}
+        run.llm_calls.write_bytes(recorded)
+        assert body_of(get(port, path)) == {"text": '{"tasks":[]}'}

@@ -190,7 +190,7 @@ def test_read_only_takes_no_decisions_and_makes_no_token(sdd: SddDir, token_file
     with serve(token_file, "--read-only") as lines:
         port = port_of(lines)
         assert not any("operator" in line for line in lines)
-        assert ask(port, "/api/session", None)[2] == {"decides": False}
+        assert ask(port, "/api/session", None)[2] == {"decides": False, "texts": False}
         assert ask(port, "/api/runs/done/approvals", None)[0] == 403
         assert ask(port, "/api/runs/done/approvals", None, "POST")[0] == 405
     assert not (keys / "operator.token").exists()

@@ -183,7 +183,7 @@ def main() -> None:
         bernstein("run", "plan.yaml", "--model", "scripted:answers.yaml", "-q")
         run_id = bernstein("runs").split()[0]
         Path("other.yaml").write_text(_PLAN.replace("Write the notes", "Write a note"))
-        command = [sys.executable, "-m", "bernstein", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "bernstein", "serve", "--port", "0", "--texts"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             address = server.stdout.readline().strip() + "#token=a-token-for-these-pictures"

@@ -33,6 +33,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--name", "names", multiple=True, help="A host name that leads here; may repeat.")
 @click.option("--cert", type=_FILE, help="A TLS certificate, PEM; for other hosts than loopback.")
 @click.option("--key", type=_FILE, help="Its private key, PEM.")
+@click.option("--texts", is_flag=True, help="Let readers see what was asked and said.")
 @click.option("--read-only", is_flag=True, help="Take no approvals.")
 @click.pass_obj
 def command(
@@ -43,6 +44,7 @@ def command(
     *,
     cert: Path | None,
     key: Path | None,
+    texts: bool,
     read_only: bool,
 ) -> int:
     """Show the runs of this project in a browser, live, and take approvals there.
@@ -76,7 +78,7 @@ def command(
         settings = context.settings
         operator_file, operator = operator_token(settings.keys_dir, is_kept=not settings.keyring)
     where = f"[{host}]" if ":" in host else host
-    access = Access(token, operator, (*(name.lower() for name in names), where.lower()))
+    access = Access(token, operator, (*(name.lower() for name in names), where.lower()), texts)
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     listener = listen_at(host, port)
     with listener:

@@ -57,14 +57,14 @@ def pending_calls(run: RunDir, blobs: BlobStore) -> list[PendingCall]:
                 found[said["toolCallId"]] = (said["name"], ref, place)
         elif row.event in {event.TOOL_APPROVED, event.TOOL_DENIED}:
             found.pop(payload_of(row)["toolCallId"], None)
-    asked = dict(_asked(run, blobs)) if found else {}
+    asked = dict(asked_texts(run, blobs)) if found else {}
     return [
         PendingCall(call_id, name, ref, place, asked.get(ref.digest, ""))
         for call_id, (name, ref, place) in found.items()
     ]
 
 
-def _asked(run: RunDir, blobs: BlobStore) -> Iterator[tuple[str, str]]:
+def asked_texts(run: RunDir, blobs: BlobStore) -> Iterator[tuple[str, str]]:
     """The digest and the text of the arguments of every recorded call of a tool."""
     for row in load_recording(run.llm_calls).rows:
         outcome = row.read_outcome(blobs)

@@ -99,11 +99,13 @@ class Access:
         token: Lets who shows it read.
         operator: Lets who shows it decide, and read; None: nobody decides here.
         names: Further names and addresses that lead here.
+        shows_texts: Whether who reads sees what was asked and said, and not the operator alone.
     """
 
     token: str
     operator: str | None = None
     names: tuple[str, ...] = ()
+    shows_texts: bool = False
 
     def refuse_host(self, request: HTTPConnection) -> Response | None:
         """What a request is answered whose address is none of ours."""

@@ -34,6 +34,7 @@ from bernstein.show.decide import decide, told_call, waiting_calls
 from bernstein.show.evidence import evidence_of
 from bernstein.show.site import page_file, page_response
 from bernstein.show.tail import Tails
+from bernstein.show.texts import text_of
 from bernstein.show.told import told_run
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def make_app(
         (f"{run}/evidence", api.evidence, "GET"),
         (f"{run}/misses", api.misses, "GET"),
         (f"{run}/diff/{{other}}", api.diff, "GET"),
+        (f"{run}/texts/{{index}}", api.text, "GET"),
         (f"{run}/approvals", api.waiting, "GET"),
         (f"{run}/approvals", api.decide, "POST"),
     ]
@@ -163,7 +165,9 @@ class _Api:
 
     async def session(self, request: Request) -> Response:
         """Say what can be done here; to a POST with the token give a page its cookie too."""
-        response = JSONResponse({"decides": self._access.operator is not None}, headers=_HEADERS)
+        access = self._access
+        value = {"decides": access.operator is not None, "texts": access.shows_texts}
+        response = JSONResponse(value, headers=_HEADERS)
         if request.method == "POST":
             self._access.let_in(request, response)
         return response
@@ -207,6 +211,15 @@ class _Api:
         told = None if found is None else to_json(found)
         value = {"left": left.run_id, "right": right.run_id, "diff": told}
         return JSONResponse(value, headers=_HEADERS)
+
+    async def text(self, request: Request) -> Response:
+        """What was asked or said in a row."""
+        if not (self._access.shows_texts or self._access.may_decide(request)):
+            return _no_operator(self._access)
+        run, index = self._find(request), _count(request.path_params["index"])
+        text = await asyncio.to_thread(text_of, run, self._sdd, self._keys, index)
+        shown = None if text is None else text.encode("utf-8", "replace").decode()
+        return JSONResponse({"text": shown}, headers=_HEADERS)
 
     async def waiting(self, request: Request) -> Response:
         """The calls that wait for a decision."""
@@ -304,5 +317,5 @@ def _count(said: str) -> int:
 
 def _no_operator(access: Access) -> Response:
     if access.operator is None:
-        return refused(403, "this server is for reading alone")
-    return refused(403, "decisions take the operator's token, as a bearer")
+        return refused(403, "this server takes no decisions, and shows no texts without --texts")
+    return refused(403, "this takes the operator's token, as a bearer")

@@ -1,11 +1,9 @@
 // What waits for a decision, and the decision: signed by the operator's key at the server, on the row
 // that is shown here, by its index and hash.
 
-import { ask, bearer, runPath } from "./api.js";
+import { ask, runPath } from "./api.js";
 import { counted, el, fill } from "./dom.js";
-
-/** For as long as the page is open, and nowhere else. */
-const operator = { token: "", name: "" };
+import { asOperator, operator, operatorForm } from "./operator.js";
 
 export class Approvals {
   /** @param {string} runId @param {import("./model.js").RunModel} run */
@@ -46,7 +44,7 @@ export class Approvals {
     }
     if (operator.token === "") return this.draw();
     try {
-      this.calls = await ask(`${runPath(this.runId)}/approvals`, { headers: bearer(operator.token) });
+      this.calls = await ask(`${runPath(this.runId)}/approvals`, { headers: asOperator() });
     } catch (error) {
       operator.token = "";
       this.tell(/** @type {Error} */ (error).message, true);
@@ -117,25 +115,14 @@ export class Approvals {
   }
 
   drawDoor() {
-    const token = /** @type {HTMLInputElement} */ (
-      el("input", {
-        type: "password",
-        autocomplete: "off",
-        "aria-label": "Operator token",
-        placeholder: "Operator token",
-      })
-    );
-    const enter = (/** @type {Event} */ event) => {
-      event.preventDefault();
-      operator.token = token.value.trim();
-      this.tell("", false);
-      this.load();
-    };
     fill(
       this.node,
       el("h2", {}, "This run may wait for your decision"),
       this.drawNote(),
-      el("form", { onsubmit: enter }, token, el("button", { type: "submit" }, "Show what is asked for")),
+      operatorForm("Show what is asked for", () => {
+        this.tell("", false);
+        this.load();
+      }),
       el(
         "p",
         { class: "soft" },
@@ -150,7 +137,7 @@ export class Approvals {
     this.tell("say who decides: give your name", true);
     if (actor) {
       const body = JSON.stringify({ index: call.index, event_hash: call.event_hash, decision, actor });
-      const headers = { ...bearer(operator.token), "Content-Type": "application/json" };
+      const headers = { ...asOperator(), "Content-Type": "application/json" };
       await ask(`${runPath(this.runId)}/approvals`, { method: "POST", headers, body }).then(
         (said) =>
           this.tell(
@@ -159,9 +146,7 @@ export class Approvals {
           ),
         (error) => this.tell(error.message, true),
       );
-      this.calls = await ask(`${runPath(this.runId)}/approvals`, { headers: bearer(operator.token) }).catch(
-        () => [],
-      );
+      this.calls = await ask(`${runPath(this.runId)}/approvals`, { headers: asOperator() }).catch(() => []);
     }
     this.draw();
   }

@@ -1,17 +1,18 @@
 // The row that was chosen, in full.
 
-import { el } from "./dom.js";
+import { cut, el } from "./dom.js";
 import { mark, wordsOf } from "./marks.js";
 import { nameOf } from "./timeline.js";
 import { payloadOf } from "./verify.js";
 
 const MOST_RELATED = 20;
-const MOST_CHARS = 200_000;
 const HELP =
   "Choose a row. Arrows, Home and End move; n and p go to the next and the last failure, / searches, f follows.";
 const decoder = new TextDecoder();
 
 /**
+ * What is at the top of it, and what is below its text.
+ *
  * @param {import("./model.js").RunModel} run
  * @param {import("./verify.js").ChainCheck} chain
  * @param {number} place
@@ -19,7 +20,7 @@ const decoder = new TextDecoder();
  */
 export function detailOf(run, chain, place, onShow) {
   const row = run.rows[place];
-  if (row === undefined) return [el("p", { class: "soft" }, HELP)];
+  if (row === undefined) return { head: [el("p", { class: "soft" }, HELP)], rest: [] };
   const [failure, repeat] = [run.failures.get(place), run.repeats.get(place)];
   const payload = payloadOf(row);
   /** @type {[string, string][]} */
@@ -33,31 +34,35 @@ export function detailOf(run, chain, place, onShow) {
   if (chain.broken?.index === place && chain.broken.expected) {
     facts.push(["expected", chain.broken.expected], ["found", chain.broken.actual]);
   }
-  return [
-    el("h2", {}, `Row ${row.index}: ${row.event}`),
-    el(
-      "p",
-      { class: "state" },
-      mark(row.state),
-      el("span", { "aria-hidden": "true" }, ` ${wordsOf(row.state)}`),
-    ),
-    failure ? el("p", { class: "bad" }, failure) : null,
-    repeat ? el("p", { class: "warn" }, repeat) : null,
-    el(
-      "dl",
-      {},
-      ...facts.flatMap(([name, value]) => [
-        el("dt", {}, name),
-        el("dd", { class: value.length === 64 ? "hash" : null }, value),
-      ]),
-    ),
-    el(
-      "pre",
-      { tabindex: "0", "aria-label": "payload" },
-      cut(payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2)),
-    ),
-    ...related(run, place, onShow),
-  ];
+  return {
+    head: [
+      el("h2", {}, `Row ${row.index}: ${row.event}`),
+      el(
+        "p",
+        { class: "state" },
+        mark(row.state),
+        el("span", { "aria-hidden": "true" }, ` ${wordsOf(row.state)}`),
+      ),
+      failure ? el("p", { class: "bad" }, failure) : null,
+      repeat ? el("p", { class: "warn" }, repeat) : null,
+    ],
+    rest: [
+      el(
+        "dl",
+        {},
+        ...facts.flatMap(([name, value]) => [
+          el("dt", {}, name),
+          el("dd", { class: value.length === 64 ? "hash" : null }, value),
+        ]),
+      ),
+      el(
+        "pre",
+        { tabindex: "0", "aria-label": "payload" },
+        cut(payload === null ? decoder.decode(row.bytes) : JSON.stringify(payload, null, 2)),
+      ),
+      ...related(run, place, onShow),
+    ],
+  };
 }
 
 /** @param {import("./model.js").RunModel} run @param {number} place @param {(place: number) => void} onShow */
@@ -70,9 +75,3 @@ function related(run, place, onShow) {
   });
   return [el("p", {}, "with ", ...buttons.flatMap((button) => [button, " "]))];
 }
-
-/** @param {string} text */
-const cut = (text) =>
-  text.length <= MOST_CHARS
-    ? text
-    : `${text.slice(0, MOST_CHARS)}\n… and ${text.length - MOST_CHARS} characters more`;

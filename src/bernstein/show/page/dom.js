@@ -59,3 +59,11 @@ export const number = (count) => count.toLocaleString("en");
 
 /** @param {number} count @param {string} one @param {string} [many] */
 export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+const MOST_CHARS = 200_000;
+
+/** What of a text a page can bear. @param {string} text */
+export const cut = (text) =>
+  text.length <= MOST_CHARS
+    ? text
+    : `${text.slice(0, MOST_CHARS)}\n… and ${text.length - MOST_CHARS} characters more`;

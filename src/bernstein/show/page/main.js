@@ -8,6 +8,7 @@ import { el, fill } from "./dom.js";
 import { RunView } from "./run.js";
 import { RunsView } from "./runs.js";
 import { Stream } from "./stream.js";
+import { RowText } from "./text.js";
 import { addThemeButton } from "./theme.js";
 
 const main = /** @type {HTMLElement} */ (document.querySelector("main"));
@@ -81,9 +82,9 @@ async function route() {
   try {
     const [, page, one, other] = location.hash.split("/").map(decodeURIComponent);
     if (page === "run" && one) {
-      const info = await ask(runPath(one));
+      const [info, session] = await Promise.all([ask(runPath(one)), ask("session")]);
       if (mine === turn)
-        show(new RunView(liveSource(info), /^\d+$/.test(other ?? "") ? Number(other) : null));
+        show(new RunView(liveSource(info, session), /^\d+$/.test(other ?? "") ? Number(other) : null));
     } else if (page === "diff" && one && other) {
       const both = await Promise.all([one, other].map((runId) => ask(runPath(runId))));
       if (mine === turn) show(new DiffView(both[0].run_id, both[1].run_id));
@@ -99,8 +100,8 @@ async function route() {
   }
 }
 
-/** @param {any} info @returns {import("./run.js").Source} */
-function liveSource(info) {
+/** @param {any} info @param {{ decides: boolean, texts: boolean }} session @returns {import("./run.js").Source} */
+function liveSource(info, session) {
   const path = runPath(info.run_id);
   return {
     runId: info.run_id,
@@ -109,7 +110,8 @@ function liveSource(info) {
     follow: (listener) => new Stream(info.run_id, listener),
     evidence: () => ask(`${path}/evidence`),
     misses: () => ask(`${path}/misses`),
-    approvals: (run) => new Approvals(info.run_id, run),
+    approvals: session.decides ? (run) => new Approvals(info.run_id, run) : null,
+    text: session.decides || session.texts ? new RowText(info.run_id, session.texts) : null,
     link: (place) => `#/run/${encodeURIComponent(info.run_id)}/${place}`,
   };
 }

@@ -54,6 +54,7 @@ async function open() {
       misses: async () => told.misses,
       approvals: null,
       link: null,
+      text: null,
     },
     null,
   );

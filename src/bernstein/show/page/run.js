@@ -28,6 +28,7 @@ const decoder = new TextDecoder();
  * @property {() => Promise<any[]>} misses
  * @property {((run: RunModel) => { node: HTMLElement, look: (state: string) => void, close: () => void }) | null} approvals
  * @property {((place: number) => string) | null} link To a row of the run.
+ * @property {{ node: HTMLElement, show: (row: import("./verify.js").Row) => void } | null} text
  */
 
 export class RunView {
@@ -57,7 +58,7 @@ export class RunView {
       onShow: (place) => this.show(place),
       onFold: (lane) => this.fold(lane),
     });
-    this.detail = el("aside", { class: "detail", "aria-label": "The chosen row" });
+    this.detail = { head: el("div", {}), rest: el("div", {}) };
     this.more = el("div", { class: "more" });
     this.said = el("div", { class: "unseen", "aria-live": "polite" });
     this.search = /** @type {HTMLInputElement} */ (
@@ -123,7 +124,13 @@ export class RunView {
           ),
           this.list.node,
         ),
-        this.detail,
+        el(
+          "aside",
+          { class: "detail", "aria-label": "The chosen row" },
+          this.detail.head,
+          source.text?.node ?? null,
+          this.detail.rest,
+        ),
       ),
       this.said,
     );
@@ -347,6 +354,7 @@ export class RunView {
     if (this.source.link) history.replaceState(null, "", this.source.link(place));
     this.timeline.draw();
     this.showDetail();
+    this.source.text?.show(this.run.rows[place]);
   }
 
   toEnd() {
@@ -399,9 +407,13 @@ export class RunView {
   }
 
   showDetail() {
-    fill(this.detail, ...detailOf(this.run, this.chain, this.selected, (place) => this.show(place)));
-    if (this.source.link && this.selected >= 0)
-      this.detail.append(el("p", {}, el("a", { href: this.source.link(this.selected) }, "link to this row")));
+    const { head, rest } = detailOf(this.run, this.chain, this.selected, (place) => this.show(place));
+    const link =
+      this.source.link && this.selected >= 0
+        ? el("p", {}, el("a", { href: this.source.link(this.selected) }, "link to this row"))
+        : null;
+    fill(this.detail.head, ...head);
+    fill(this.detail.rest, ...rest, link);
   }
 
   /** @param {string} text */
