@@ -206,8 +206,9 @@ class CausalHold:
                 break
             if self._quotes.get(other.seq, -1) > following.seq:
                 continue  # it was told later
-            # What was asked after this answer had ended may depend on it.
-            is_earlier = other.seq < row.begun
+            # What was asked after this answer had ended may depend on it; and so may an answer
+            # whose pieces wait for such a request.
+            is_earlier = other.seq < row.begun and max(other.arrived[:-1], default=0) <= row.begun
             if other.lane != row.lane and is_earlier and other.seq not in self._sent:
                 return False
         return True
