@@ -1,6 +1,7 @@
 """``bernstein run --tui``: the run is a command of its own, and this one shows it.
 
-So what becomes of the view, or of its terminal, is nothing to the run.
+So what becomes of the view, or of its terminal, is nothing to the run; a signal to this command is
+one to the run.
 """
 
 from __future__ import annotations
@@ -30,24 +31,33 @@ def run_in_view(context: Context) -> int:
         UsageError: This is no terminal that can show it.
     """
     refuse_poor_terminal()
-    arguments = [word for word in context.arguments if word != "--tui"]
+    # In its place: behind a "--" it would be no option.
+    arguments = ["--wait" if word == "--tui" else word for word in context.arguments]
     # Its words go into files: a pipe would end with this process.
     with ExitStack() as stack:
         said, told = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         child = subprocess.Popen(  # noqa: S603 - the command that was asked for
-            [sys.executable, "-P", "-m", "bernstein", *arguments, "--wait"],
+            [sys.executable, "-P", "-m", "bernstein", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=told,
             stderr=said,
             process_group=0,  # Ctrl-C at the terminal is for the view
         )
-        answer = None
-        if (run := _run_of(context, child, said)) is not None:
-            answer = show_thread(context, run, is_owned=lambda: child.poll() is None)
-        code = _wait(child, answer)
-        for file, stream in ((said, sys.stderr), (told, sys.stdout)):
-            file.seek(0)
-            stream.write(file.read().decode("utf-8", "replace"))
+        try:
+            if (run := _run_of(context, child, said)) is not None:
+                answer = show_thread(context, run, is_owned=lambda: child.poll() is None)
+                if answer == "end":
+                    child.send_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            child.send_signal(signal.SIGINT)
+        except SystemExit:  # what SIGTERM is made of
+            child.terminate()
+        finally:
+            # Also where the view ended by a fault: that is told behind what the run says.
+            code = _wait(child)
+            for file, stream in ((said, sys.stderr), (told, sys.stdout)):
+                file.seek(0)
+                stream.write(file.read().decode("utf-8", "replace"))
         return code
 
 
@@ -68,9 +78,8 @@ def _run_of(context: Context, child: subprocess.Popen[bytes], said: BinaryIO) ->
         time.sleep(_LOOK_S)
 
 
-def _wait(child: subprocess.Popen[bytes], answer: str | None) -> int:
-    if answer == "end":
-        child.send_signal(signal.SIGINT)
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """The exit code of a command, once it has ended; a signal to us is one to it."""
     if child.poll() is None:
         sys.stderr.write("the run goes on until its end; Ctrl-C ends it\n")
     while True:
@@ -78,5 +87,7 @@ def _wait(child: subprocess.Popen[bytes], answer: str | None) -> int:
             code = child.wait()
         except KeyboardInterrupt:
             child.send_signal(signal.SIGINT)
+        except SystemExit:
+            child.terminate()
         else:
             return code if code >= 0 else 128 - code

@@ -58,6 +58,7 @@ def show_thread(
         ``leave`` or ``end``: what is to become of such a run; else None.
     Raises:
         UsageError: This is no terminal that can show it.
+        Exception: A fault of ours ended the view.
     """
     refuse_poor_terminal()
     from bernstein.show.tui.app import ThreadApp  # noqa: PLC0415 - heavy
@@ -67,7 +68,10 @@ def show_thread(
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     app = ThreadApp(context.sdd, keys, source, actor or getpass.getuser(), run)
     app.is_owned = is_owned
-    return app.run()
+    answer = app.run()
+    if app.fault is not None:
+        raise app.fault
+    return answer
 
 
 def refuse_poor_terminal() -> None:
