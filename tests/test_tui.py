@@ -111,7 +111,9 @@ async def settled(pilot: Pilot[str | None], app: ThreadApp, run: RunDir | None) 
     count = run.journal.read_bytes().count(b"\n")
     while not isinstance(app.screen, RunScreen) or len(app.screen.feed) < count:
         await pilot.pause(0.01)
-    while not app.screen._seal and not run.is_running():
+    while not (app.screen._seal or run.is_running() or run.status() == "parked"):
+        await pilot.pause(0.01)
+    while app.screen._waiting._seen is None:
         await pilot.pause(0.01)
     await pilot.pause()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.screen import Screen
-from textual.widgets import Footer, Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.containers import Horizontal
+from textual.widgets import Footer, Input, Static
+from textual.worker import WorkerFailed
 
 from bernstein.canonical import decode_strict
 from bernstein.errors import BernsteinError, CanonicalError
@@ -30,13 +30,15 @@ from bernstein.show.tui.dialogs import (
 )
 from bernstein.show.tui.feed import Feed
 from bernstein.show.tui.rows import RowList
+from bernstein.show.tui.runs import Own, RunsScreen
+from bernstein.show.tui.steps import StepPane, step_lines
+from bernstein.show.tui.waiting import Waiting, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual.app import ComposeResult
 
-    from bernstein.canonical import JsonObject
     from bernstein.rundir import RunDir, SddDir
     from bernstein.runner.pending import PendingCall
     from bernstein.seal.approvals import Decision
@@ -45,12 +47,19 @@ if TYPE_CHECKING:
 
 _CSS = """
 Screen { background: ansi_default; color: ansi_default; }
-RowList { height: 1fr; background: ansi_default; scrollbar-size: 0 0; }
+#thread { height: 1fr; }
+RowList { width: 1fr; background: ansi_default; scrollbar-size: 0 0; }
+StepPane { width: 40; background: ansi_default; scrollbar-size: 0 0; display: none;
+  border-left: solid ansi_bright_black; }
+.-wide StepPane { display: block; }
 #head { height: 1; text-style: bold; }
 #sums { height: 1; }
+#waits { height: 1; text-style: bold; color: ansi_magenta; display: none; }
 #note { height: auto; max-height: 3; }
 #search { height: 1; border: none; padding: 0; display: none; }
 OptionList { height: 1fr; border: none; background: ansi_default; }
+OptionList > .option-list--option-highlighted { color: ansi_default; background: ansi_default;
+  text-style: reverse; }
 ModalScreen { align: center middle; }
 .dialog { width: 90%; max-width: 110; height: 80%; border: round ansi_default; padding: 0 1;
   background: ansi_default; }
@@ -59,7 +68,9 @@ ModalScreen { align: center middle; }
 .title { text-style: bold; }
 .keys { text-style: dim; }
 """
-_RUNS_EVERY_S = 2.0
+_LOOK_S = 1.0
+_WIDE = 120  # columns
+_GOES_ON = {"running", "parked"}
 
 
 class ThreadApp(App[str | None]):
@@ -67,6 +78,7 @@ class ThreadApp(App[str | None]):
 
     CSS = _CSS
     ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "leave", show=False, system=True)]
 
     def __init__(
         self, sdd: SddDir, keys: KeyStore, source: Source, actor: str, run: RunDir | None = None
@@ -93,72 +105,51 @@ class ThreadApp(App[str | None]):
         """Show what was asked for."""
         self.push_screen(RunsScreen())
         if self._run is not None:
-            self.push_screen(RunScreen(self._run))
+            self.open(self._run)
 
+    def open(self, run: RunDir) -> None:
+        """Show a run that has a journal."""
+        self.push_screen(RunScreen(run))
 
-class _Own(Screen[None]):
     @property
-    def view(self) -> ThreadApp:
-        app = self.app
-        assert isinstance(app, ThreadApp)
-        return app
+    def fault(self) -> BaseException | None:
+        """What went wrong, where the view ended by that."""
+        error = self._exception
+        return error.error if isinstance(error, WorkerFailed) else error
 
+    def _fatal_error(self) -> None:
+        """End; ``fault`` says why. Textual would print every variable of every frame."""
+        self._close_messages_no_wait()
 
-class RunsScreen(_Own):
-    """The runs of the project, newest first."""
+    def action_leave(self) -> None:
+        """Quit; of a run of its own that goes on it is asked what becomes of it."""
+        if not self.is_owned():
+            self.exit(None)
+        elif not isinstance(self.screen, LeaveDialog):
+            self.push_screen(LeaveDialog(), self._leave)
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "app.exit", "quit")]
+    async def action_quit(self) -> None:
+        """The same, by the key that every such program has."""
+        self.action_leave()
 
-    def compose(self) -> ComposeResult:
-        """The list."""
-        yield Static(Content("runs"), id="head")
-        yield OptionList()
-        yield Footer(show_command_palette=False)
-
-    def on_mount(self) -> None:
-        """Read the list, now and then again."""
-        self._lines: list[tuple[str, str]] | None = None
-        self._read()
-        self.set_interval(_RUNS_EVERY_S, self._read)
-
-    def _read(self) -> None:
-        runs = [told_run(run) for run in reversed(self.view.sdd.list_runs())]
-        lines = [(str(run["run_id"]), _run_line(run)) for run in runs]
-        if lines == self._lines:
-            return
-        self._lines = lines
-        options = self.query_one(OptionList)
-        chosen = options.highlighted
-        options.clear_options()
-        options.add_options(Option(inert(line), id=run_id) for run_id, line in lines)
-        if lines:
-            options.highlighted = min(chosen or 0, len(lines) - 1)
-        else:
-            options.add_option(Option("no runs yet: bernstein run plan.yaml", disabled=True))
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open a run."""
-        run = self.view.sdd.run(str(event.option.id))
-        if run.journal.exists():
-            self.app.push_screen(RunScreen(run))
-        else:
-            self.notify("it has no journal", severity="warning")
+    def _leave(self, answer: str | None) -> None:
+        if answer is not None:
+            self.exit(answer)
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _run_line(run: JsonObject) -> str:
-    of = f" (replay of {run['source_run']})" if run["source_run"] else ""
-    return f"{run['run_id']}  {run['status']:<11}  {run['name'] or ''}{of}"
-
-
-class RunScreen(_Own):
+class RunScreen(Own):
     """One run."""
 
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [  # type: ignore[misc]
+        (0, "-narrow"),
+        (_WIDE, "-wide"),
+    ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "leave", "quit"),
+        Binding("q", "app.leave", "quit"),
         Binding("r,escape", "runs", "runs"),
         Binding("slash", "search", "search"),
         Binding("n", "hit(1)", show=False),
@@ -177,13 +168,17 @@ class RunScreen(_Own):
         self.feed = Feed(run)
         self._query = ""
         self._seal = ""
-        self._has_ended: bool | None = None
+        self._sealed: object = None
+        self._looks = asyncio.Event()
 
     def compose(self) -> ComposeResult:
-        """What it came to, its rows, the search, and a note."""
+        """What it came to, its rows and steps, the search, and a note."""
         yield Static(id="head")
         yield Static(id="sums")
-        yield RowList(self.feed)
+        yield Static(id="waits")
+        with Horizontal(id="thread"):
+            yield RowList(self.feed)
+            yield StepPane(self.feed)
         yield Static(id="note")
         yield Input(id="search", placeholder="search", compact=True)
         yield Footer(show_command_palette=False)
@@ -191,7 +186,9 @@ class RunScreen(_Own):
     def on_mount(self) -> None:
         """Begin to read."""
         self.query_one(RowList).focus()
-        self.run_worker(self._read(), exit_on_error=True)
+        self._waiting = Waiting(self.view.sdd, self.view.keys.folder, self.run)
+        self.run_worker(self._read())
+        self.run_worker(self._watch())
 
     def on_unmount(self) -> None:
         """Give the journal up."""
@@ -199,25 +196,45 @@ class RunScreen(_Own):
 
     async def _read(self) -> None:
         rows = self.query_one(RowList)
-        async for batch in self.view.source(self.run):
-            self.feed.take(batch)
-            rows.grow()
-            await self._look()
+        try:
+            async for batch in self.view.source(self.run):
+                if batch:
+                    self.feed.take(batch)
+                    rows.grow()
+                    self._draw()
+                self._looks.set()
+        except (BernsteinError, OSError) as error:
+            self._tell(f"no more rows are shown: {error}")
+
+    async def _watch(self) -> None:
+        """Look at what is beside the rows: when some have come, and each second."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._looks.wait(), _LOOK_S)
+            self._looks.clear()
+            try:
+                await self._look()
+            except (BernsteinError, OSError) as error:
+                self._tell(str(error))
+            self._draw()
 
     async def _look(self) -> None:
-        """Show what the rows come to, and of a run that has ended what its evidence says."""
-        status = self.run.status()
-        has_ended = not self.run.is_running()
-        if has_ended and not self._has_ended:
-            verdict = await asyncio.to_thread(
-                verify_run, self.run, self.view.sdd.project_of(self.run), self.view.keys
-            )
+        """See what waits, whether rows are gone, and what the evidence of an ended run says."""
+        self.feed.notice_cut()
+        is_running = self.run.is_running()
+        status = told_run(self.run)["status"]
+        undecided = list(self.feed.undecided.values()) if status in _GOES_ON else []
+        await asyncio.to_thread(self._waiting.look, undecided)
+        if is_running or status == "parked":
+            self._seal, self._sealed = "", None
+        elif (files := _marks(self.run)) != self._sealed:
+            project = self.view.sdd.project_of(self.run)
+            verdict = await asyncio.to_thread(verify_run, self.run, project, self.view.keys)
             self._seal = verdict.verdict + (f" ({verdict.reason})" if verdict.reason else "")
-        self._has_ended = has_ended
-        self._draw(status)
+            self._sealed = files
 
-    def _draw(self, status: str) -> None:
-        feed = self.feed
+    def _draw(self) -> None:
+        feed, rows = self.feed, self.query_one(RowList)
         told = told_run(self.run)
         if feed.problem is None:
             chain = f"{_counted(feed.checked, 'row')} verified"
@@ -225,11 +242,10 @@ class RunScreen(_Own):
             chain = f"broken at row {feed.problem.step_index}: {feed.problem.reason}"
         seal = f" · {self._seal}" if self._seal else ""
         self.query_one("#head", Static).update(
-            inert(f"{told['name'] or self.run.run_id}  {status} · {chain}{seal}")
+            inert(f"{told['name'] or self.run.run_id}  {told['status']} · {chain}{seal}")
         )
-        place = self.query_one(RowList).place + 1 if len(feed) else 0
         parts = [
-            f"row {place} of {len(feed)}",
+            f"row {rows.place + 1 if len(feed) else 0} of {len(feed)}",
             _counted(feed.calls, "call"),
             _counted(feed.tools, "tool"),
             _counted(len(feed.failures), "failure"),
@@ -239,27 +255,20 @@ class RunScreen(_Own):
             if any(sums.values()):
                 tokens = f"{sums['inputTokens'] + sums['cachedInputTokens']:,} in"
                 parts.append(f"{band} {tokens}, {sums['outputTokens']:,} out")
-        if feed.undecided and status in {"running", "parked"}:
-            parts.append(f"{len(feed.undecided)} undecided: a")
         self.query_one("#sums", Static).update(inert(" · ".join(parts)))
+        waits = self.query_one("#waits", Static)
+        waits.display = bool(self._waiting.calls)
+        for call in self._waiting.calls[:1]:
+            more = len(self._waiting.calls) - 1
+            and_more = f" and {more} more" if more else ""
+            waits.update(inert(f"{call.name}{and_more} waits: a approve, d deny   {call.call_id}"))
+        self.query_one(StepPane).show(feed.row(rows.place).lane if len(feed) else "")
 
     def on_row_list_moved(self) -> None:
         """Say which row is chosen."""
-        self._draw(self.run.status())
+        self._draw()
 
     # --- keys
-
-    def action_leave(self) -> None:
-        """Quit; of a run of its own that goes on it is asked what becomes of it."""
-        if not self.view.is_owned():
-            self.app.exit(None)
-            return
-
-        def leave(answer: str | None) -> None:
-            if answer is not None:
-                self.app.exit(answer)
-
-        self.app.push_screen(LeaveDialog(), leave)
 
     def action_runs(self) -> None:
         """Go back to the list, or from the search to the rows."""
@@ -277,11 +286,11 @@ class RunScreen(_Own):
     def on_row_list_opened(self, opened: RowList.Opened) -> None:
         """Show a row in full."""
         place = opened.place
+        feed = self.feed
         try:
-            value = decode_strict(self.feed.data(place))
+            value = decode_strict(feed.data(place))
         except CanonicalError:
             value = {}
-        feed = self.feed
         state = "it holds" if place < feed.checked else "it is behind a broken row"
         if feed.problem is not None and place == feed.problem.step_index:
             state = f"broken: {feed.problem.reason}"
@@ -296,17 +305,7 @@ class RunScreen(_Own):
 
     def action_step(self) -> None:
         """Choose a step to jump to."""
-        done = self.feed.done()
-        steps: list[tuple[str, int]] = []
-
-        def add(nodes: list[JsonObject], depth: int) -> None:
-            for node in nodes:
-                name = node.get("label") or node["stepId"]
-                line = f"{node['status']:<8} {'  ' * depth}{name}"
-                steps.append((line, self.feed.step_rows.get(node["stepId"], 0)))
-                add(node["children"], depth + 1)
-
-        add(done.steps if done else [], 0)
+        steps = [(f"{line.status:<8} {line.name}", line.place) for line in step_lines(self.feed)]
         if steps:
             self.app.push_screen(StepDialog(steps), self._go)
         else:
@@ -369,3 +368,8 @@ class RunScreen(_Own):
 
     def _tell(self, text: str) -> None:
         self.query_one("#note", Static).update(inert(text))
+
+
+def _marks(run: RunDir) -> list[tuple[int, int] | None]:
+    """What is another where somebody wrote into the files of a run."""
+    return [mark_of(path) for path in (run.journal, run.seal, run.run_json)]

@@ -135,7 +135,7 @@ class LeaveDialog(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back"),
         Binding("l", "dismiss('leave')", "leave it running"),
-        Binding("e", "dismiss('end')", "end it"),
+        Binding("e,ctrl+c", "dismiss('end')", "end it"),
     ]
 
     def compose(self) -> ComposeResult:
@@ -150,14 +150,16 @@ class LeaveDialog(ModalScreen[str | None]):
 
 HELP = """\
 arrows, PageUp, PageDown   move
-Home, End                  first row; newest row, and follow it
+Home, End                  the first row; the newest, and follow it
 Enter                      the row in full
-/                          search; then n and N: next hit, the one before
-f, F                       next failure, the one before
+/                          search; n the next hit, N the one before
+f, F                       the next failure, the one before
 s                          jump to a step
-a                          decide on what waits: approve or deny
-r                          the runs
-q                          quit
+a, d                       decide on what waits: approve or deny
+r, Esc                     the runs
+q, Ctrl-C                  quit
 
-✓ the row's hash was recomputed and holds   ✗ it does not   ? it is behind such a row
+✓  the hash of the row was recomputed, and holds
+✗  it does not
+?  the row is behind one that does not hold
 """

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _HOLDS, _BROKEN, _BEHIND = (
     ("✓", Style(color="green")),
     ("✗", Style(color="red", bold=True)),
-    ("?", Style(color="yellow")),
+    ("?", Style(bold=True)),
 )
 _SOFT = Style(dim=True)
 _BAD = Style(color="red", bold=True)
-_KINDS = {"model": Style(color="cyan"), "tool": Style(color="yellow")}
+_TOOL = Style(color="magenta")  # which is read on light and on dark
 _NARROW = 100  # columns
 
 
@@ -64,19 +64,27 @@ class RowList(ScrollView, can_focus=True):
             self.scroll_to(y=len(self.feed), animate=False, force=True, immediate=True)
         self.refresh()
 
+    def on_resize(self) -> None:
+        """Keep the chosen row in sight."""
+        self.virtual_size = Size(self.size.width, len(self.feed))
+        self._bring_into_sight()
+
     def choose(self, place: int) -> None:
         """Go to a row; at the last one the list follows."""
         last = len(self.feed) - 1
         self.place = min(max(place, 0), max(last, 0))
         self.follows = self.place == last
+        self._bring_into_sight()
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def _bring_into_sight(self) -> None:
         top, height = round(self.scroll_offset.y), self.size.height
         if self.place < top:
             self.scroll_to(y=self.place, animate=False, force=True, immediate=True)
         elif self.place >= top + height:
             y = self.place - height + 1
             self.scroll_to(y=y, animate=False, force=True, immediate=True)
-        self.refresh()
-        self.post_message(self.Moved())
 
     def action_move(self, rows: int) -> None:
         """Go some rows down."""
@@ -109,7 +117,8 @@ class RowList(ScrollView, can_focus=True):
         lane_width = 18 if width < _NARROW else 32
         lane = row.lane if len(row.lane) <= lane_width else "…" + row.lane[1 - lane_width :]
         bad = place in self.feed.failures
-        event_style = _BAD if bad else _KINDS.get(row.event.partition(".")[0], Style())
+        kind_style = _TOOL if row.event.startswith("tool.") else Style()
+        event_style = _BAD if bad else kind_style
         return [
             Segment(f"{sign} ", style),
             Segment(f"{row.index:>5} ", _SOFT),
