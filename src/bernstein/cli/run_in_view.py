@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bernstein.rundir import RunDir
 
 _LOOK_S = 0.05
+_GOES_ON = "the run goes on until its end; Ctrl-C ends it\n"
+_ENDS = "the run is being ended\n"
 
 
 def run_in_view(context: Context) -> int:
@@ -43,18 +45,21 @@ def run_in_view(context: Context) -> int:
             stderr=said,
             process_group=0,  # Ctrl-C at the terminal is for the view
         )
+        word = _GOES_ON
         try:
             if (run := _run_of(context, child, said)) is not None:
                 answer = show_thread(context, run, is_owned=lambda: child.poll() is None)
                 if answer == "end":
-                    child.send_signal(signal.SIGINT)
+                    raise KeyboardInterrupt  # noqa: TRY301 - as if it had come from the terminal
         except KeyboardInterrupt:
+            word = _ENDS
             child.send_signal(signal.SIGINT)
         except SystemExit:  # what SIGTERM is made of
+            word = _ENDS
             child.terminate()
         finally:
             # Also where the view ended by a fault: that is told behind what the run says.
-            code = _wait(child)
+            code = _wait(child, word)
             for file, stream in ((said, sys.stderr), (told, sys.stdout)):
                 file.seek(0)
                 stream.write(file.read().decode("utf-8", "replace"))
@@ -78,10 +83,10 @@ def _run_of(context: Context, child: subprocess.Popen[bytes], said: BinaryIO) ->
         time.sleep(_LOOK_S)
 
 
-def _wait(child: subprocess.Popen[bytes]) -> int:
+def _wait(child: subprocess.Popen[bytes], word: str) -> int:
     """The exit code of a command, once it has ended; a signal to us is one to it."""
     if child.poll() is None:
-        sys.stderr.write("the run goes on until its end; Ctrl-C ends it\n")
+        sys.stderr.write(word)
     while True:
         try:
             code = child.wait()

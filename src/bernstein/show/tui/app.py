@@ -57,9 +57,10 @@ StepPane { width: 40; background: ansi_default; scrollbar-size: 0 0; display: no
 #waits { height: 1; text-style: bold; color: ansi_magenta; display: none; }
 #note { height: auto; max-height: 3; }
 #search { height: 1; border: none; padding: 0; display: none; }
-OptionList { height: 1fr; border: none; background: ansi_default; }
-OptionList > .option-list--option-highlighted { color: ansi_default; background: ansi_default;
-  text-style: reverse; }
+Choices { height: 1fr; border: none; background: ansi_default; scrollbar-size-vertical: 1;
+  text-wrap: nowrap; text-overflow: ellipsis; }
+Choices > .option-list--option-highlighted, Choices:focus > .option-list--option-highlighted {
+  color: ansi_default; background: ansi_default; text-style: none; }
 ModalScreen { align: center middle; }
 .dialog { width: 90%; max-width: 110; height: 80%; border: round ansi_default; padding: 0 1;
   background: ansi_default; }
@@ -92,7 +93,7 @@ class ThreadApp(App[str | None]):
             actor: Who decides.
             run: The run; None: the list.
         """
-        super().__init__()
+        super().__init__(ansi_color=True)  # from the first, or NO_COLOR is black on black
         self.theme = "ansi-dark"  # the terminal's own colours, light or dark
         self.sdd = sdd
         self.keys = keys

@@ -9,10 +9,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 from textual.widgets.option_list import Option
 
 from bernstein.fold.words import plain
+from bernstein.show.tui.choices import Choices
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -74,10 +75,10 @@ class StepDialog(ModalScreen[int | None]):
         """The list."""
         with Vertical(classes="dialog"):
             yield Static(Content("jump to a step"), classes="title")
-            yield OptionList(*(Option(inert(line), id=str(row)) for line, row in self._steps))
+            yield Choices(*(Option(inert(line), id=str(row)) for line, row in self._steps))
             yield Static(Content("enter  jump   esc  back"), classes="keys")
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: Choices.OptionSelected) -> None:
         """A step was chosen."""
         self.dismiss(int(event.option.id or 0))
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import Footer, Static
 from textual.widgets.option_list import Option
 
 from bernstein.show.told import told_run
+from bernstein.show.tui.choices import Choices
 from bernstein.show.tui.dialogs import inert
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class RunsScreen(Own):
     def compose(self) -> ComposeResult:
         """The list."""
         yield Static(Content("runs"), id="head")
-        yield OptionList()
+        yield Choices()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -59,7 +60,7 @@ class RunsScreen(Own):
         lines = [(str(run["run_id"]), _line(run)) for run in runs]
         if lines == self._lines:
             return
-        options = self.query_one(OptionList)
+        options = self.query_one(Choices)
         at = options.highlighted
         chosen = self._lines[at][0] if self._lines and at is not None else None
         self._lines = lines
@@ -72,7 +73,7 @@ class RunsScreen(Own):
         else:
             options.add_option(Option("no runs yet: bernstein run plan.yaml", disabled=True))
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: Choices.OptionSelected) -> None:
         """Open a run."""
         run = self.view.sdd.run(str(event.option.id))
         if run.journal.exists():
