@@ -1,36 +1,48 @@
 """The thread in a terminal: its screens as text, its keys, and that both sources show the same.
 
 The pictures are in tests/snapshots/tui; those that are missing are made, and the test then fails once.
+So where a screen is to look otherwise: remove its picture, run the test twice, and look at what git shows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import getpass
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.app import ScreenStackError
+from textual.color import Color
+from textual.worker import WorkerFailed
 
 from bernstein import EventJournal
+from bernstein.cli import COMMANDS
 from bernstein.seal.audit import audit_keys, read_audit
 from bernstein.seal.signing import default_keys
+from bernstein.show.told import told_run
 from bernstein.show.tui.app import RunScreen, ThreadApp
 from bernstein.show.tui.rows import RowList
 from bernstein.show.tui.sources import polled, streamed
 from tests.helpers import bernstein, events, journal_of, resume, run_plan
-from tests.test_approvals import CALL, PLAN, ask_for
+from tests.test_approvals import CALL, PLAN, ask_for, decide
 from tests.test_serve import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from textual.pilot import Pilot
 
+    from bernstein.fold.thread import StreamEvent
     from bernstein.rundir import RunDir, SddDir
     from bernstein.show.tui.sources import Source
 
@@ -111,7 +123,7 @@ async def settled(pilot: Pilot[str | None], app: ThreadApp, run: RunDir | None) 
     count = run.journal.read_bytes().count(b"\n")
     while not isinstance(app.screen, RunScreen) or len(app.screen.feed) < count:
         await pilot.pause(0.01)
-    while not (app.screen._seal or run.is_running() or run.status() == "parked"):
+    while not (app.screen._seal or run.is_running() or told_run(run)["status"] == "parked"):
         await pilot.pause(0.01)
     while app.screen._waiting._seen is None:
         await pilot.pause(0.01)
@@ -129,7 +141,8 @@ def keys(*pressed: str) -> Callable[[Pilot[str | None], ThreadApp], Awaitable[No
 
 
 def same_as(name: str, shown: str) -> None:
-    """Hold what is shown against its picture."""
+    """Hold what is shown against its picture; times of a clock are masked there."""
+    shown = re.sub(r" \d\d:\d\d:\d\d ", " 00:00:00 ", shown)
     path = SNAPSHOTS / f"{name}.txt"
     if not path.exists():
         path.write_text(shown)
@@ -149,6 +162,20 @@ def failed(sdd: SddDir) -> RunDir:
         }
     )
     return run
+
+
+@pytest.fixture
+def nested(sdd: SddDir) -> RunDir:
+    made: list[tuple[str, str, Any]] = [("run.started", "", {"agentId": "x"})]
+    for step, label in (("a/one", "One"), ("a/two", None)):
+        label_of = {"label": label} if label else {}
+        made.append(("step.started", step, {"stepId": step, "depth": 0, **label_of}))
+        for task in (f"{step}/t1", f"{step}/t2"):
+            of = {"stepId": task, "parentStepId": step, "depth": 1}
+            made.append(("step.started", task, of))
+        made.append(("step.finished", f"{step}/t1", {"stepId": f"{step}/t1", "status": "ok"}))
+    made.append(("step.finished", "a/one", {"stepId": "a/one", "status": "error"}))
+    return journal_of(sdd, "nested", made)
 
 
 @pytest.fixture
@@ -188,6 +215,85 @@ def test_a_wide_screen(sdd: SddDir, failed: RunDir) -> None:
     same_as("run-wide", view(sdd, failed, keys(), size=(140, 40)))
 
 
+def test_steps_stand_beside_the_rows_where_there_is_room(sdd: SddDir, nested: RunDir) -> None:
+    same_as("steps-beside", view(sdd, nested, keys("up", "up", "up"), size=(120, 40)))
+    assert "│ ok        t1" not in view(sdd, nested, keys(), size=(119, 40))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_waits_is_told_until_somebody_decides(
+    sdd: SddDir, parked: RunDir, source: str
+) -> None:
+    same_as("parked", view(sdd, parked, keys(), source=SOURCES[source]))
+
+    async def decided(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        assert "run_command waits: a approve, d deny   s/work/t1/c2" in picture(app)
+        decide(sdd, parked, "denied")  # in another terminal
+        while "waits" in picture(app):
+            await pilot.pause(0.01)
+
+    view(sdd, parked, decided, source=SOURCES[source])
+
+
+def test_q_leaves_the_list_and_the_run(sdd: SddDir, failed: RunDir) -> None:
+    for run in (None, failed):
+        for key in ("q", "ctrl+c", "ctrl+q"):
+
+            async def left(pilot: Pilot[str | None], app: ThreadApp, key: str = key) -> None:
+                await pilot.press(key)
+                await pilot.pause()
+                assert not app.is_running
+
+            with suppress(ScreenStackError):
+                view(sdd, run, left)
+
+
+def test_a_run_of_its_own_is_not_left_unasked(sdd: SddDir, failed: RunDir) -> None:
+    async def asked(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        app.is_owned = lambda: True
+        for key in ("ctrl+q", "q", "r"):
+            await pilot.press(key)
+            await pilot.press("escape")
+        await pilot.press("q")
+
+    same_as("leave", view(sdd, failed, asked))
+
+
+def test_the_newest_row_stays_in_sight_when_the_screen_shrinks(sdd: SddDir, failed: RunDir) -> None:
+    async def shrink(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        await pilot.resize_terminal(60, 10)
+        await pilot.pause()
+
+    shown = view(sdd, failed, shrink).splitlines()
+    assert "run.finished" in shown[7]
+    assert len(shown) == 10
+
+
+def test_without_colours_all_is_shown_in_the_terminals_own(
+    sdd: SddDir, failed: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def look(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        for pressed in ("up", "s", "escape", "enter", "escape", "r"):
+            await pilot.press(pressed)
+            await pilot.pause()
+            strips = [
+                strip.apply_filter(one, Color(0, 0, 0))
+                for strip in app.screen._compositor.render_strips()
+                for one in app.get_line_filters()
+            ]
+            styles = [segment.style for strip in strips for segment in strip if segment.style]
+            shown = {style.color for style in styles} | {style.bgcolor for style in styles}
+            assert {None if colour is None else colour.name for colour in shown} <= {
+                None,
+                "default",
+            }
+            assert any(style.reverse for style in styles) == (pressed != "enter")
+
+    view(sdd, failed, look)
+
+
 def test_no_runs_and_an_opened_run(sdd: SddDir) -> None:
     assert "no runs yet: bernstein run plan.yaml" in view(sdd, None, keys())
     journal_of(sdd, "one", ROWS)
@@ -216,6 +322,79 @@ def test_an_edited_row_is_shown_as_the_break(sdd: SddDir, failed: RunDir, source
     shown = view(sdd, failed, keys("home"), source=SOURCES[source])
     assert "broken at row 4: payload · mismatch (payload)" in shown
     assert [line[:1] for line in shown.splitlines()[2:12]] == ["✓"] * 4 + ["✗"] + ["?"] * 5
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_changed_behind_the_view_is_shown_as_the_break(
+    sdd: SddDir, failed: RunDir, source: str
+) -> None:
+    journal = failed.journal.read_bytes()
+
+    async def edit(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        with failed.journal.open("r+b") as file:
+            file.seek(journal.index(b'"inputTokens":1200'))
+            file.write(b'"inputTokens":1201')
+        await pilot.press("home")
+        while "broken at row 4: payload · mismatch (payload)" not in picture(app):
+            await pilot.pause(0.01)
+
+    shown = view(sdd, failed, edit, source=SOURCES[source])
+    assert [line[:1] for line in shown.splitlines()[2:12]] == ["✓"] * 4 + ["✗"] + ["?"] * 5
+
+    failed.journal.write_bytes(journal)
+
+    async def cut(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        rows = journal.splitlines(keepends=True)
+        os.truncate(failed.journal, len(b"".join(rows[:6])))
+        while "broken at row 6: torn" not in picture(app):
+            await pilot.pause(0.01)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "row 9: it is behind a broken row" in picture(app)
+
+    view(sdd, failed, cut, source=SOURCES[source])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_run_that_is_removed_or_damaged_behind_the_view_ends_nothing(
+    sdd: SddDir, failed: RunDir, source: str
+) -> None:
+    async def damage(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        failed.run_json.write_text("{")
+        await pilot.press("up")
+        while "unreadable" not in picture(app):
+            await pilot.pause(0.01)
+
+    view(sdd, failed, damage, source=SOURCES[source])
+
+    async def remove(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        shutil.rmtree(failed.path)
+        while "no more rows are shown: " not in picture(app):
+            await pilot.pause(0.01)
+        await pilot.press("home", "enter")
+        await pilot.pause()
+
+    assert "run.started" in view(sdd, failed, remove, source=SOURCES[source])
+
+
+def test_a_fault_of_ours_is_kept_for_the_command_line(
+    sdd: SddDir, failed: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(run: RunDir) -> AsyncIterator[list[StreamEvent]]:
+        yield []
+        raise ValueError("ours")
+
+    app = ThreadApp(sdd, default_keys(sdd), broken, "alice", failed)
+
+    async def show() -> None:
+        async with app.run_test():
+            while app.fault is None:
+                await asyncio.sleep(0.01)
+
+    with pytest.raises(WorkerFailed):
+        asyncio.run(show())
+    assert str(app.fault) == "ours"
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_both_sources_show_the_same(sdd: SddDir, failed: RunDir, parked: RunDir) -> None:
@@ -397,6 +576,56 @@ def test_a_run_is_shown_as_it_runs_and_ends_with_its_exit_code(sdd: SddDir) -> N
 
 
 @needs_tmux
+@pytest.mark.parametrize(("pressed", "ends"), [(("C-c", "C-c"), 130), ((), 143)])
+def test_a_signal_to_the_view_ends_its_run(
+    sdd: SddDir, pressed: tuple[str, ...], ends: int
+) -> None:
+    Path("plan.yaml").write_text(PLAN_FILE)
+    Path("slow.yaml").write_text('answers: [{text: "{}", delay_s: 60}]\n')
+    command = f"{PROGRAM} run --tui --model scripted:slow.yaml -- plan.yaml"
+    terminal = Terminal(f"signal-{ends}", f"echo $$ > shell; {command}")
+    try:
+        terminal.wait_for("model.call")
+        if pressed:
+            terminal.press("C-c")
+            terminal.wait_for("The run goes on.")
+            terminal.press("C-c")
+        else:
+            shell = Path("shell").read_text().strip()
+            child = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0]
+            os.kill(int(child), signal.SIGTERM)
+        shown = terminal.wait_for(f"ended with {ends}")
+        assert "cancelled: 0 calls" in shown
+    finally:
+        terminal.close()
+    run = sdd.find_run("latest")
+    assert (run.status(), run.is_running()) == ("cancelled", False)
+
+
+@needs_tmux
+def test_a_tool_is_approved_while_its_run_is_on_the_screen(sdd: SddDir) -> None:
+    Path("plan.yaml").write_text(PLAN)
+    asks = {"name": "run_command", "args": json.dumps({"command": "echo b > b.txt"})}
+    rules = [{"match": "Work", "times": 1, "text": "", "tool_calls": [asks]}, {"text": "done"}]
+    Path("model.yaml").write_text(json.dumps({"answers": rules}))
+    command = f"{PROGRAM} run plan.yaml --tui --model scripted:model.yaml"
+    terminal = Terminal("approved", command, 130, 40)
+    try:
+        terminal.wait_for("run_command waits: a approve, d deny")
+        terminal.press("a")
+        terminal.wait_for("let run_command run?")
+        terminal.press("y")
+        terminal.wait_for("completed")
+        terminal.wait_for("· verified")
+        terminal.press("q")
+        assert "s/work  ok" in terminal.wait_for("ended with 0")
+    finally:
+        terminal.close()
+    (approved,) = events(sdd.find_run("latest"), "tool.approved")
+    assert approved["payload"]["actor"] == getpass.getuser()
+
+
+@needs_tmux
 def test_a_plan_that_cannot_run_is_told_as_ever(sdd: SddDir) -> None:
     Path("plan.yaml").write_text("name: P\n")
     terminal = Terminal("bad", f"{PROGRAM} run plan.yaml --tui")
@@ -417,4 +646,15 @@ def test_where_there_is_no_terminal_it_says_so(sdd: SddDir, failed: RunDir) -> N
     done = bernstein("run", "plan.yaml", "--tui", "--json")
     assert (done.returncode, "leave -q, --json" in done.stderr) == (2, True)
     assert bernstein("tui", "nowhere").returncode == 2
+    done = bernstein("tui", "--help")
+    assert (done.returncode, "Example" in done.stdout) == (0, True)
     assert sdd.runs.exists()
+
+
+def test_the_help_page_needs_nothing_that_draws() -> None:
+    code = (
+        "import sys; from bernstein.cli import main; main(['--help']);"
+        "sys.exit('textual' in sys.modules or 'click' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"tui         {COMMANDS['tui'][1]}" in done.stdout

@@ -64,7 +64,7 @@ Choices > .option-list--option-highlighted, Choices:focus > .option-list--option
 ModalScreen { align: center middle; }
 .dialog { width: 90%; max-width: 110; height: 80%; border: round ansi_default; padding: 0 1;
   background: ansi_default; }
-.small { height: 8; width: 52; }
+.small { height: 6; width: 52; }
 .dialog VerticalScroll { height: 1fr; }
 .title { text-style: bold; }
 .keys { text-style: dim; }
