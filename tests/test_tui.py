@@ -30,8 +30,9 @@ from bernstein.cli import COMMANDS
 from bernstein.seal.audit import audit_keys, read_audit
 from bernstein.seal.signing import default_keys
 from bernstein.show.told import told_run
-from bernstein.show.tui.app import RunScreen, ThreadApp
+from bernstein.show.tui.app import ThreadApp
 from bernstein.show.tui.rows import RowList
+from bernstein.show.tui.run import RunScreen
 from bernstein.show.tui.sources import polled, streamed
 from tests.helpers import bernstein, events, journal_of, resume, run_plan
 from tests.test_approvals import CALL, PLAN, ask_for, decide
@@ -246,6 +247,22 @@ def test_q_leaves_the_list_and_the_run(sdd: SddDir, failed: RunDir) -> None:
 
             with suppress(ScreenStackError):
                 view(sdd, run, left)
+
+
+def test_what_comes_while_a_run_is_being_left_ends_nothing(sdd: SddDir, failed: RunDir) -> None:
+    async def leave(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        screen = app.screen
+        assert isinstance(screen, RunScreen)
+        for turn in range(10):
+            await pilot.press("r")
+            await asyncio.sleep(turn / 1000)
+            await pilot.press("enter")
+        await pilot.pause()
+        screen._draw()
+        screen._tell("decided")
+        await settled(pilot, app, failed)
+
+    assert "run.finished" in view(sdd, failed, leave)
 
 
 def test_a_run_of_its_own_is_not_left_unasked(sdd: SddDir, failed: RunDir) -> None:

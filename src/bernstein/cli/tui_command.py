@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,19 +59,26 @@ def show_thread(
         ``leave`` or ``end``: what is to become of such a run; else None.
     Raises:
         UsageError: This is no terminal that can show it.
+        SystemExit: It was told to end.
         Exception: A fault of ours ended the view.
     """
     refuse_poor_terminal()
-    from bernstein.show.tui.app import ThreadApp  # noqa: PLC0415 - heavy
+    from bernstein.show.tui.app import TERMINATED, ThreadApp  # noqa: PLC0415 - heavy
     from bernstein.show.tui.sources import polled, streamed  # noqa: PLC0415
 
     source = streamed if tui_streams() else polled
     keys = KeyStore(context.settings.keys_dir, context.sdd.keys)
     app = ThreadApp(context.sdd, keys, source, actor or getpass.getuser(), run)
     app.is_owned = is_owned
-    answer = app.run()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        answer = app.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if app.fault is not None:
         raise app.fault
+    if answer == TERMINATED:
+        sys.exit(128 + signal.SIGTERM)
     return answer
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bernstein.errors import BernsteinError
-from bernstein.runner.resume import recorded_plan
+from bernstein.runner.resume import plan_of
 from bernstein.seal.approvals import RowRef, find_approval
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Waiting:
         """The tools that the plan asks about in the step of a call."""
         if self._asks is None:
             try:
-                steps = recorded_plan(self._run).steps
+                steps = plan_of(self._run).steps
                 self._asks = {step.step_id: frozenset(step.approve) for step in steps}
             except BernsteinError:
                 self._asks = {}
