@@ -386,7 +386,7 @@ def test_a_run_that_is_removed_or_damaged_behind_the_view_ends_nothing(
 
     async def remove(pilot: Pilot[str | None], app: ThreadApp) -> None:
         shutil.rmtree(failed.path)
-        while "no more rows are shown: " not in picture(app):
+        while "no more rows are shown: the run's folder is gone" not in picture(app):
             await pilot.pause(0.01)
         await pilot.press("home", "enter")
         await pilot.pause()

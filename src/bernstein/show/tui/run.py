@@ -78,6 +78,7 @@ class RunScreen(Own):
         self._seal = ""
         self._sealed: object = None
         self._looks = asyncio.Event()
+        self._is_over = False
 
     def compose(self) -> ComposeResult:
         """What it came to, its rows and steps, the search, and a note."""
@@ -117,18 +118,21 @@ class RunScreen(Own):
                     self._looks.set()
                     shown = monotonic()
         except (BernsteinError, OSError) as error:
-            self._tell(f"no more rows are shown: {error}")
+            self._is_over = True
+            why = error if self.run.path.exists() else "the run's folder is gone"
+            self._tell(f"no more rows are shown: {why}")
 
     async def _watch(self) -> None:
         """Look at what is beside the rows: when some have come, and each second."""
-        while True:
+        while not self._is_over:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._looks.wait(), _LOOK_S)
             self._looks.clear()
             try:
                 await self._look()
             except (BernsteinError, OSError) as error:
-                self._tell(str(error))
+                if not self._is_over:
+                    self._tell(str(error))
             self._draw()
 
     async def _look(self) -> None:
