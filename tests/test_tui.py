@@ -133,9 +133,11 @@ async def settled(pilot: Pilot[str | None], app: ThreadApp, run: RunDir | None) 
 
 def keys(*pressed: str) -> Callable[[Pilot[str | None], ThreadApp], Awaitable[None]]:
     async def press(pilot: Pilot[str | None], app: ThreadApp) -> None:
-        del app
         for key in pressed:
             await pilot.press(key)
+            await pilot.pause()
+            while any(w.group == "row" and not w.is_finished for w in app.workers):
+                await pilot.pause(0.01)  # its text is read
             await pilot.pause()
 
     return press
@@ -460,6 +462,21 @@ def test_a_run_of_100_000_events(sdd: SddDir, source: str) -> None:
         await pilot.press("end")
 
     assert f"name=n{count - 1}\n" in view(sdd, run, walk, source=SOURCES[source])
+
+
+def test_a_row_in_full_has_what_was_said(sdd: SddDir, parked: RunDir) -> None:
+    place = events(parked, "tool.proposed")[-1]["index"]
+
+    async def opened(pilot: Pilot[str | None], app: ThreadApp) -> None:
+        assert isinstance(app.screen, RunScreen)
+        app.screen.query_one(RowList).choose(place)
+        await pilot.press("enter")
+        while isinstance(app.screen, RunScreen):
+            await pilot.pause(0.01)
+
+    shown = view(sdd, parked, opened, size=(140, 40))
+    assert f"row {place}: it holds" in shown
+    assert "[red]no markup[/red]" in shown
 
 
 # --- decisions

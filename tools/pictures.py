@@ -153,7 +153,7 @@ def picture_of_the_terminal(run_id: str) -> None:
     async def draw() -> str:
         sdd = open_sdd()
         app = ThreadApp(sdd, default_keys(sdd), polled, "alice", sdd.find_run(run_id))
-        async with app.run_test(size=(110, 28)) as pilot:
+        async with app.run_test(size=(124, 30)) as pilot:
             await pilot.pause(1)
             await pilot.press(*["up"] * 6)
             await pilot.pause()

@@ -51,13 +51,17 @@ class TextDialog(ModalScreen[None]):
         scroll.focus()
 
 
-def row_dialog(place: int, value: dict[str, JsonValue], state: str) -> TextDialog:
-    """A row in full."""
+def row_dialog(
+    place: int, value: dict[str, JsonValue], state: str, text: str | None = None
+) -> TextDialog:
+    """A row in full, and the text that its digest is of."""
     facts = "\n".join(f"{name:<12} {value[name]}" for name in _FACTS if name in value)
     payload = json.dumps(value.get("payload"), indent=2, ensure_ascii=False, sort_keys=True)
-    return TextDialog(f"row {place}: {state}", f"{facts}\n\n{payload}")
+    said = "" if text is None else f"{text[:_MOST_CHARS]}\n\n"
+    return TextDialog(f"row {place}: {state}", f"{said}{facts}\n\n{payload}")
 
 
+_MOST_CHARS = 100_000
 _FACTS = ("event", "lane", "ts", "event_hash", "payload_hash", "prev_hash")
 
 

@@ -17,6 +17,7 @@ from bernstein.seal.approvals import decide_once
 from bernstein.seal.evidence import verify_run
 from bernstein.seal.inside import refuse_inside_run
 from bernstein.show.decide import waiting_calls
+from bernstein.show.texts import text_of
 from bernstein.show.told import told_run
 from bernstein.show.tui.dialogs import (
     HELP,
@@ -35,6 +36,7 @@ from bernstein.show.tui.waiting import Waiting, mark_of
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
+    from bernstein.canonical import JsonObject
     from bernstein.rundir import RunDir
     from bernstein.runner.pending import PendingCall
     from bernstein.seal.approvals import Decision
@@ -220,7 +222,19 @@ class RunScreen(Own):
         state = "it holds" if place < feed.checked else "it is behind a broken row"
         if feed.problem is not None and place == feed.problem.step_index:
             state = f"broken: {feed.problem.reason}"
-        self.app.push_screen(row_dialog(place, value, state))
+        self.run_worker(self._show_row(place, value, state), exclusive=True, group="row")
+
+    async def _show_row(self, place: int, value: JsonObject, state: str) -> None:
+        """Show a row in full, with what was asked or said there."""
+        project = self.view.sdd.project_of(self.run)
+        index = value.get("index")
+        text: str | None = None
+        if isinstance(index, int):
+            try:
+                text = await asyncio.to_thread(text_of, self.run, project, self.view.keys, index)
+            except (BernsteinError, OSError) as error:
+                text = str(error)
+        self.app.push_screen(row_dialog(place, value, state, text))
 
     def action_failure(self, way: int) -> None:
         """Go to the next failure."""
