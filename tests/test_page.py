@@ -536,6 +536,28 @@ def test_a_run_of_100_000_events_is_walked_through(sdd: SddDir) -> None:
         page.wait_for_selector("[role=option][aria-setsize='100000']")
 
 
+def test_colours_are_those_of_the_system_until_somebody_chooses(
+    sdd: SddDir, finished: RunDir
+) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with (
+        serving(sdd) as port,
+        page_of(port, f"#/run/{finished.run_id}", color_scheme="dark") as page,
+    ):
+        chip(page, "rows", "verified here")
+        dark = page.evaluate(ground)
+        page.emulate_media(color_scheme="light")
+        page.wait_for_selector("html[data-theme=light]")
+        assert page.evaluate(ground) != dark
+        for name in ("light", "dark"):
+            page.click("button.theme")
+            page.wait_for_selector(f"button.theme:has-text('{name}')")
+            assert (page.evaluate(ground) == dark) == (name == "dark")
+        page.reload()
+        page.wait_for_selector("button.theme:has-text('dark')")
+        assert page.evaluate(ground) == dark
+
+
 def test_a_link_leads_to_its_row_and_related_rows_are_named(sdd: SddDir, finished: RunDir) -> None:
     with serving(sdd) as port, page_of(port, f"#/run/{finished.run_id}/2") as page:
         page.wait_for_selector(".detail h2:has-text('Row 2:')")

@@ -1,6 +1,8 @@
 // Two runs beside each other: which rows are the same, which changed, and which only one has.
 // What is the same in another order of lanes is the same here; the server's comparison says that.
 
+import { append } from "./maps.js";
+
 const AHEAD = 400; // how far to look for where two runs go on alike
 const ALIKE = 3; // rows in a row that must be the same there
 const AROUND = 3; // equal rows that stay in sight around a difference
@@ -32,9 +34,7 @@ export function align(left, right) {
     let at = rows[0];
     for (const pair of alignLane(rows, theirs.get(lane) ?? [])) {
       at = pair.left ?? at;
-      const known = shown.get(at);
-      if (known) known.push(pair);
-      else shown.set(at, [pair]);
+      append(shown, at, pair);
     }
     theirs.delete(lane);
   }
@@ -46,11 +46,7 @@ export function align(left, right) {
 function byLane(rows) {
   /** @type {Map<string, import("./verify.js").Row[]>} */
   const lanes = new Map();
-  for (const row of rows) {
-    const known = lanes.get(row.lane);
-    if (known) known.push(row);
-    else lanes.set(row.lane, [row]);
-  }
+  for (const row of rows) append(lanes, row.lane, row);
   return lanes;
 }
 
@@ -87,11 +83,7 @@ function alignLane(left, right) {
 function meeting(ours, theirs, a, b) {
   /** @type {Map<string, number[]>} */
   const places = new Map();
-  for (let at = b; at < Math.min(theirs.length, b + AHEAD); at++) {
-    const known = places.get(theirs[at]);
-    if (known) known.push(at);
-    else places.set(theirs[at], [at]);
-  }
+  for (let at = b; at < Math.min(theirs.length, b + AHEAD); at++) append(places, theirs[at], at);
   let [best, found] = [Infinity, /** @type {[number, number]} */ ([ours.length, theirs.length])];
   for (let at = a; at < Math.min(ours.length, a + AHEAD) && at - a < best; at++) {
     for (const place of places.get(ours[at]) ?? []) {

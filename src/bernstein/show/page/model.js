@@ -1,6 +1,7 @@
 // What a run did, from its rows as they come: steps, lanes with their spans of time, usage by band,
 // tools and who let them run, failures, repeats. Pure: it draws nothing.
 
+import { append } from "./maps.js";
 import { because, count, objectOf, safely, word } from "./words.js";
 
 /**
@@ -176,10 +177,7 @@ export class RunModel {
     /** @type {Map<string | null, Lane[]>} */
     const below = new Map();
     for (const lane of this.lanes.values()) {
-      const parent = this.parentOf(lane.name);
-      const known = below.get(parent);
-      if (known) known.push(lane);
-      else below.set(parent, [lane]);
+      append(below, this.parentOf(lane.name), lane);
     }
     /** @type {{ lane: Lane, depth: number, sum: Sum }[]} */
     const found = [];
@@ -243,9 +241,7 @@ export class RunModel {
 
   /** @param {string} key @param {number} place */
   relate(key, place) {
-    const places = this.related.get(key);
-    if (places === undefined) this.related.set(key, [place]);
-    else places.push(place);
+    append(this.related, key, place);
   }
 }
 
@@ -272,9 +268,7 @@ function endCall(run, row, lane, isBad) {
 /** @param {RunModel} run @param {import("./verify.js").Row} row @param {Lane} lane @param {number} place */
 function beginCall(run, row, lane, place) {
   const span = begin(lane, "model", row, place);
-  const open = run.open.get(lane.name);
-  if (open === undefined) run.open.set(lane.name, [span]);
-  else open.push(span);
+  append(run.open, lane.name, span);
 }
 
 /** @type {Record<string, (run: RunModel, row: import("./verify.js").Row, payload: any, lane: Lane, place: number) => void>} */

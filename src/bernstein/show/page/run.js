@@ -137,6 +137,8 @@ export class RunView {
     this.showDetail();
     this.onKey = (/** @type {KeyboardEvent} */ event) => this.key(event);
     document.addEventListener("keydown", this.onKey);
+    this.onTheme = () => this.timeline.draw();
+    addEventListener("theme", this.onTheme);
     this.clock = setInterval(() => this.timeline.isLive && this.refresh(), 1000);
     this.stream = source.follow({
       onRows: (rows) => this.take(rows),
@@ -154,6 +156,7 @@ export class RunView {
     clearInterval(this.clock);
     this.approvals?.close();
     document.removeEventListener("keydown", this.onKey);
+    removeEventListener("theme", this.onTheme);
   }
 
   isLive() {
