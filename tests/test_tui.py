@@ -454,6 +454,7 @@ def test_a_run_of_100_000_events(sdd: SddDir, source: str) -> None:
         rows = app.screen.query_one(RowList)
         assert rows.place == count - 1
         await pilot.press("home")
+        await pilot.pause()
         assert "name=n0" in picture(app)
         await pilot.press("slash", *'n50000"', "enter")
         await pilot.pause()

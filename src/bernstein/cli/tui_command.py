@@ -35,7 +35,7 @@ def command(context: Context, run_id: str | None, actor: str | None) -> int:
 
     BERNSTEIN_TUI_STREAM=1 feeds it from the stream of rows; else it looks each second.
     """
-    run = None if run_id is None else context.sdd.find_run(run_id)
+    run = None if run_id is None else context.sdd.find_shown(run_id)
     if run is not None and not run.journal.exists():
         raise UnknownRunError(f"run {run.run_id} has no journal\n  list the runs: bernstein runs")
     show_thread(context, run, actor)

@@ -57,11 +57,12 @@ def row_dialog(
     """A row in full, and the text that its digest is of."""
     facts = "\n".join(f"{name:<12} {value[name]}" for name in _FACTS if name in value)
     payload = json.dumps(value.get("payload"), indent=2, ensure_ascii=False, sort_keys=True)
-    said = "" if text is None else f"{text[:_MOST_CHARS]}\n\n"
+    said = "" if text is None else f"{text[:_MOST_CHARS]}{_CUT if text[_MOST_CHARS:] else ''}\n\n"
     return TextDialog(f"row {place}: {state}", f"{said}{facts}\n\n{payload}")
 
 
 _MOST_CHARS = 100_000
+_CUT = "… (cut here: bernstein show RUN --answers)"
 _FACTS = ("event", "lane", "ts", "event_hash", "payload_hash", "prev_hash")
 
 
