@@ -234,7 +234,8 @@ class RunScreen(Own):
                 text = await asyncio.to_thread(text_of, self.run, project, self.view.keys, index)
             except (BernsteinError, OSError) as error:
                 text = str(error)
-        self.app.push_screen(row_dialog(place, value, state, text))
+        if self.is_current:  # else its reader went on meanwhile
+            self.app.push_screen(row_dialog(place, value, state, text))
 
     def action_failure(self, way: int) -> None:
         """Go to the next failure."""
