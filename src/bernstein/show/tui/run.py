@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.css.query import NoMatches
 from textual.widgets import Footer, Input, Static
 
 from bernstein.canonical import decode_strict
@@ -158,8 +159,11 @@ class RunScreen(Own):
         return not self.query(RowList)
 
     def _draw(self) -> None:
-        if self._is_left:
-            return
+        # Of a screen that is being left its parts go one after the other.
+        with contextlib.suppress(NoMatches):
+            self._fill_in()
+
+    def _fill_in(self) -> None:
         feed, rows = self.feed, self.query_one(RowList)
         told = told_run(self.run)
         if feed.problem is None:
@@ -308,7 +312,7 @@ class RunScreen(Own):
         return f"{call.call_id} ({call.name}): {said.decision} by {said.actor}{more}"
 
     def _tell(self, text: str) -> None:
-        if not self._is_left:
+        with contextlib.suppress(NoMatches):
             self.query_one("#note", Static).update(inert(text))
 
 
