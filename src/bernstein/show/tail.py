@@ -105,7 +105,7 @@ class Tail:
 
     async def _look(self) -> None:
         """Look at the file, for all who wait."""
-        size = os.fstat(self._file.fileno()).st_size
+        size = -1  # who began to wait may have read before this looks for the first time
         while not self.is_over:
             await asyncio.sleep(_POLL_S)
             is_running = self.run.is_running()
